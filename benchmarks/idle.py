@@ -1,0 +1,76 @@
+"""How much of a core does a rank use while it has nothing to do, and while it waits for another rank?
+
+    mpiexec -n 2 python benchmarks/idle.py [--seconds 10]
+
+Prints one JSON object with CPU seconds per second of rank 0's process: ``idle`` (no open request), ``waiting`` (an open
+request that rank 1 has not submitted), and for comparison ``blocking_receive`` (MPI's own wait for a message).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from sparse_ring.config import Config
+from sparse_ring.engine.engine import Engine
+from sparse_ring.engine.link import Link
+from sparse_ring.engine.operation import Agreed, Operation, Request
+from sparse_ring.observe.metrics import Metrics
+from sparse_ring.transport.mpi import MpiTransport
+
+
+class Nothing(Operation):
+    """Agreed on by all ranks, and that is all."""
+
+    nbytes = 0
+
+    def __init__(self, name: str) -> None:
+        self.request = Request(name, "barrier")
+
+    @classmethod
+    def run(cls, batch: Sequence[Agreed], link: Link) -> list[Any]:
+        """Give None for each."""
+        return [None] * len(batch)
+
+
+def cpu_share(work: Callable[[], object]) -> float:
+    """Return the CPU seconds per second that this process uses while ``work`` runs."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    work()
+    return (time.process_time() - cpu) / (time.perf_counter() - wall)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=10.0, help="length of each measurement")
+    seconds = parser.parse_args().seconds
+    world = MPI.COMM_WORLD
+    if world.size < 2:
+        raise SystemExit("start it with: mpiexec -n 2 python benchmarks/idle.py")
+    engine = Engine(MpiTransport(), Config(), Metrics())
+    first = world.rank == 0
+    engine.submit(Nothing("start")).wait()
+    idle = cpu_share(lambda: time.sleep(seconds))
+    if not first:
+        time.sleep(seconds)
+    handle = engine.submit(Nothing("late"))
+    waiting = cpu_share(handle.wait)
+    engine.close()
+    token = np.zeros(1, dtype=np.uint8)
+    if world.rank == 1:
+        time.sleep(seconds)
+        world.Send(token, 0)
+    blocking = cpu_share(lambda: world.Recv(token, 1)) if first else 0.0
+    if first:
+        shares = {"idle": idle, "waiting": waiting, "blocking_receive": blocking}
+        print(json.dumps({"seconds": seconds, "cpu_share": {name: round(share, 5) for name, share in shares.items()}}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The transfers of control frames: each round, one from every living rank to every other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from sparse_ring.engine.frames import CAPACITY_BYTES
+from sparse_ring.engine.link import CONTROL_TAG, SPINS, pause
+from sparse_ring.observe.metrics import Metrics
+from sparse_ring.transport.base import Bytes, Transfer, Transport
+
+
+class Control:
+    """This rank's control channel. A receive is always posted for each living peer, but after a goodbye.
+
+    ``peers`` are the other ranks that are still there.
+    """
+
+    def __init__(self, transport: Transport, metrics: Metrics) -> None:
+        self.peers = [rank for rank in range(transport.size) if rank != transport.rank]
+        self._transport, self._metrics = transport, metrics
+        self._buffers: dict[int, Bytes] = {}
+        self._receives: dict[int, Transfer] = {}
+
+    def post(self, gone: Iterable[int] = ()) -> None:
+        """Forget the ranks that have gone, and post a receive for the next frame of each other one."""
+        left = set(gone)
+        self.peers = [peer for peer in self.peers if peer not in left]
+        for peer in self.peers:
+            buffer = self._buffers.get(peer)
+            if buffer is None:
+                buffer = self._buffers[peer] = np.empty(CAPACITY_BYTES, dtype=np.uint8)
+            self._receives[peer] = self._transport.irecv(buffer, peer, CONTROL_TAG)
+
+    def arrived(self) -> bool:
+        """Return whether a peer has entered the next round."""
+        return any(receive.test() for receive in self._receives.values())
+
+    def exchange(self, data: bytes, arrived: Callable[[int, bytes], None], waiting: Callable[[float], None]) -> None:
+        """Send a frame to every peer and wait for each one's.
+
+        ``arrived(rank, frame)`` is called as each comes; ``waiting(seconds)`` before each sleep, and may raise.
+        """
+        frame = np.frombuffer(data, dtype=np.uint8)
+        sends = [self._transport.isend(frame, peer, CONTROL_TAG) for peer in self.peers]
+        self._metrics.control_bytes += len(data) * len(self.peers)
+        start = time.monotonic()
+        polls = 0
+        while True:
+            for peer in [peer for peer, receive in self._receives.items() if receive.test()]:
+                nbytes = self._receives.pop(peer).nbytes
+                arrived(peer, self._buffers[peer][:nbytes].tobytes())
+            sends = [send for send in sends if not send.test()]
+            if not self._receives and not sends:
+                return
+            polls += 1
+            if polls > SPINS:
+                waited = time.monotonic() - start
+                waiting(waited)
+                time.sleep(pause(waited))

@@ -1,0 +1,77 @@
+"""A submitted operation, seen by its caller."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from types import FunctionType
+from typing import Any
+
+
+class Handle:
+    """What ``submit`` returns: the promise of one operation's result.
+
+    name
+        The operation's (tensor's) name.
+    """
+
+    def __init__(self, name: str, waiting: Callable[[int], None] = lambda change: None) -> None:
+        """``waiting`` is told +1 when a caller starts to wait and -1 when it stops, so that the engine can hurry."""
+        self.name = name
+        self._waiting = waiting
+        self._finished = threading.Event()
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def done(self) -> bool:
+        """Return whether a result or an error is there; never blocks."""
+        return self._finished.is_set()
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Wait for the operation and return its result. May be called again, and from several threads.
+
+        ``timeout`` is in seconds; None leaves the deadline to the engine's stall check. Raises TimeoutError naming the
+        tensor once it has passed (the operation goes on), or the operation's own error: a new exception at each call.
+        """
+        if not self._finished.is_set():
+            self._waiting(1)
+            try:
+                arrived = self._finished.wait(timeout)
+            finally:
+                self._waiting(-1)
+            if not arrived:
+                raise TimeoutError(
+                    f"Tensor '{self.name}': no result within {timeout:g} s. The operation goes on; wait again, or see "
+                    f"whether every rank has submitted it."
+                )
+        if self._error is not None:
+            # The engine's own traceback shows where it happened; without one there is nothing to chain.
+            raise renewed(self._error) from (self._error if self._error.__traceback__ is not None else None)
+        return self._result
+
+    def finish(self, result: Any = None, error: BaseException | None = None) -> None:
+        """Set the outcome and release the waiting callers; called once, by the engine."""
+        self._result, self._error = result, error
+        self._finished.set()
+
+
+def renewed(error: BaseException) -> BaseException:
+    """Return an equal exception without traceback or context.
+
+    An exception object that is raised twice, or in two threads, collects the traces of all of them. (One that can't be
+    copied is cleaned instead.)
+    """
+    kind = type(error)
+    if not isinstance(kind.__init__, FunctionType):
+        return kind(*error.args)
+    # An __init__ in Python may take other arguments than ``args``: restore the state without calling it. With several
+    # built-in bases only the one that lays out the object may make it; the others refuse with TypeError.
+    for base in kind.__mro__:
+        if "__new__" in vars(base):
+            with suppress(TypeError):
+                copy: BaseException = base.__new__(kind, *error.args)
+                copy.args = error.args
+                copy.__dict__.update(error.__dict__)
+                return copy
+    return error.with_traceback(None)

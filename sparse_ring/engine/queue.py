@@ -1,0 +1,215 @@
+"""Where callers' threads and the engine's thread meet: what was submitted, what is open, and when a round is useful."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from sparse_ring.engine.handle import Handle
+from sparse_ring.engine.link import pause
+from sparse_ring.engine.operation import Operation
+from sparse_ring.errors import MessageError, NotInitializedError, RankLostError, SparseRingError
+
+
+@dataclass(slots=True, eq=False)
+class Submitted:
+    """An operation of this rank from its submission to its result; times are of ``time.monotonic``."""
+
+    operation: Operation
+    handle: Handle
+    fusable: bool
+    since: float = field(default_factory=time.monotonic)
+    reported: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The operation's name."""
+        return self.operation.request.name
+
+
+class Turn(Enum):
+    """What the engine's thread shall do next."""
+
+    ROUND = "tell the other ranks what is new"
+    LISTEN = "see whether another rank has something to tell"
+    LAST = "say goodbye"
+
+
+class Queue:
+    """The open operations of one rank, by name; those not yet told to the other ranks, in order.
+
+    ``fusion_threshold`` is in bytes. All methods may be called from any thread, but ``next_turn`` and ``take``.
+    """
+
+    def __init__(self, rank: int, fusion_threshold: int, cycle_seconds: float) -> None:
+        self.fusion_threshold = fusion_threshold
+        self._rank, self._cycle_seconds = rank, cycle_seconds
+        # Reentrant: a signal handler or finalizer may call in while its own thread holds the lock.
+        self._wake = threading.Condition(threading.RLock())
+        self._open: dict[str, Submitted] = {}
+        self._unsent: deque[Submitted] = deque()
+        self._unsent_bytes = 0
+        self._unsent_fusable = 0
+        self._leftover = False
+        self._collecting = False
+        self._callers_waiting = 0
+        self._quiet_since = 0.0
+        self._closing = False
+        self._lost_rank: int | None = None
+        self._failure: BaseException | None = None
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the engine has stopped; None while it works."""
+        return self._failure
+
+    def put(self, operations: Sequence[Operation]) -> list[Handle]:
+        """Take operations at once; see ``Engine.submit_all``."""
+        entries = [
+            Submitted(operation, Handle(operation.request.name, self._caller_waits), operation.fusion_key is not None)
+            for operation in operations
+        ]
+        with self._wake:
+            self._check(entries)
+            lost_rank = self._lost_rank
+            if lost_rank is None and entries:
+                self._open.update((entry.name, entry) for entry in entries)
+                self._unsent.extend(entries)
+                self._unsent_bytes += sum(entry.operation.nbytes for entry in entries)
+                self._unsent_fusable += sum(entry.fusable for entry in entries)
+                if not self._collecting or self._hurry():
+                    self._wake.notify()
+        if lost_rank is not None:
+            for entry in entries:
+                entry.handle.finish(error=RankLostError(lost_rank, entry.name))
+        return [entry.handle for entry in entries]
+
+    def next_turn(self) -> Turn:
+        """Sleep until there is something to do, or for one poll interval while only other ranks can go on.
+
+        Raises the failure once there is one.
+        """
+        with self._wake:
+            while True:
+                if self._failure is not None:
+                    raise self._failure
+                if self._closing:
+                    return Turn.LAST
+                if self._unsent:
+                    left = self._unsent[0].since + self._cycle_seconds - time.monotonic()
+                    if left <= 0 or self._hurry():
+                        self._quiet_since = 0.0
+                        return Turn.ROUND
+                    self._collecting = True
+                    self._wake.wait(left)
+                    self._collecting = False
+                elif not self._open:
+                    self._wake.wait()
+                    self._quiet_since = 0.0
+                else:
+                    now = time.monotonic()
+                    self._quiet_since = self._quiet_since or now
+                    self._wake.wait(pause(now - self._quiet_since))
+                    if not (self._unsent or self._closing or self._failure):
+                        return Turn.LISTEN
+
+    def take(self, accept: Callable[[Submitted], bool]) -> None:
+        """Offer the unsent operations in order; those before the first refusal count as sent."""
+        sent = []
+        while self._unsent and accept(self._unsent[0]):
+            sent.append(self._unsent.popleft())
+        with self._wake:
+            self._unsent_bytes -= sum(entry.operation.nbytes for entry in sent)
+            self._unsent_fusable -= sum(entry.fusable for entry in sent)
+            self._leftover = bool(self._unsent)
+            self._quiet_since = 0.0
+
+    def open_operations(self) -> list[Submitted]:
+        """Return what is in flight, oldest first."""
+        with self._wake:
+            return list(self._open.values())
+
+    def find(self, name: str) -> Submitted | None:
+        """Return the operation in flight under a name."""
+        return self._open.get(name)
+
+    def finish(self, names: Sequence[str], results: Sequence[object]) -> None:
+        """Set outcomes; an exception instance fails its handle. The names are free before the callers wake."""
+        with self._wake:
+            finished = [self._open.pop(name, None) for name in names]
+        for submitted, result in zip(finished, results, strict=True):
+            if submitted is None:
+                continue
+            if isinstance(result, BaseException):
+                submitted.handle.finish(error=result)
+            else:
+                submitted.handle.finish(result)
+
+    def close(self) -> None:
+        """Refuse new operations and ask for the last turn."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+
+    def lose(self, rank: int) -> None:
+        """Fail all open and later operations with RankLostError."""
+        with self._wake:
+            self._lost_rank = rank
+        self.fail_open(lambda name: RankLostError(rank, name))
+
+    def fail(self, cause: BaseException) -> None:
+        """Fail all open and later operations, naming the cause; the first cause stays."""
+        with self._wake:
+            self._failure = self._failure or cause
+            self._wake.notify()
+        self.fail_open(self._stopped)
+
+    def fail_open(self, error: Callable[[str], BaseException]) -> None:
+        """Fail everything in flight, each with the error that is made from its name."""
+        with self._wake:
+            names = list(self._open)
+            self._unsent.clear()
+            self._unsent_bytes = self._unsent_fusable = 0
+            self._leftover = False
+        self.finish(names, [error(name) for name in names])
+
+    def _hurry(self) -> bool:
+        """Return whether more operations are not worth waiting for."""
+        return (
+            self._callers_waiting > 0
+            or self._unsent_fusable == 0
+            or self._unsent_bytes >= self.fusion_threshold
+            or self._leftover
+            or self._closing
+            or self._failure is not None
+        )
+
+    def _caller_waits(self, change: int) -> None:
+        with self._wake:
+            self._callers_waiting += change
+            if change > 0:
+                self._wake.notify()
+
+    def _stopped(self, name: str) -> BaseException:
+        cause = self._failure
+        if isinstance(cause, MessageError):
+            return MessageError(cause.reason, rank=cause.rank, parameter=name)
+        return SparseRingError(f"Tensor '{name}': the engine of rank {self._rank} has stopped: {cause}")
+
+    def _check(self, entries: Sequence[Submitted]) -> None:
+        if self._failure is not None and entries:
+            raise self._stopped(entries[0].name)
+        if self._closing:
+            raise NotInitializedError(f"The engine of rank {self._rank}")
+        seen: set[str] = set()
+        for entry in entries:
+            if entry.name in self._open or entry.name in seen:
+                raise ValueError(
+                    f"Tensor '{entry.name}' is still in flight on rank {self._rank}: wait for its handle before "
+                    f"submitting it again, or give the second operation another name."
+                )
+            seen.add(entry.name)
