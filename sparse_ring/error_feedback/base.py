@@ -1,0 +1,70 @@
+"""What error feedback is: it adds each gradient to what waits, and keeps what was not sent.
+
+Conservation, bit for bit (contract 1 of ``docs/architecture.md``): with ``acc`` the accumulated array after
+``accumulate``, ``sent`` leaves ``fl(acc - decoded)`` at the sent positions and ``acc`` elsewhere, where ``decoded`` is what
+the receivers really get.
+
+An instance belongs to one parameter of one rank; only the engine's thread changes it while a step is in flight.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparse_ring.sparse import SparseGradient
+
+Floats = NDArray[np.float32]
+Indices = NDArray[np.uint32]
+
+
+class ErrorFeedback(ABC):
+    """The memory of one parameter; all arrays are ``float32[numel]``.
+
+    accumulated
+        What waits to be sent: the residual, after ``accumulate`` the sum from which is selected.
+    """
+
+    accumulated: Floats
+
+    @abstractmethod
+    def accumulate(self, gradient: Floats, momentum: float, nesterov: bool) -> None:
+        """Add this step's gradient. ``momentum`` is used only by variants that keep a velocity."""
+
+    @abstractmethod
+    def accumulate_select(
+        self, gradient: Floats, momentum: float, nesterov: bool, threshold: float, indices: Indices, values: Floats
+    ) -> int:
+        """``accumulate`` fused with the selection of ``|accumulated| >= threshold``, in one pass over memory.
+
+        Arrays and return value as :meth:`sparse_ring.kernels.base.Kernels.select`.
+        """
+
+    @abstractmethod
+    def sent(self, sparse: SparseGradient, decoded: Floats) -> None:
+        """Take note that ``sparse`` was sent and that receivers see ``decoded`` (``float32[count]``) in its place."""
+
+    @abstractmethod
+    def sent_all(self) -> None:
+        """Take note that the whole of ``accumulated`` was sent exactly (a dense stage): nothing waits any more."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Floats]:
+        """Return the arrays by name, not copied."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Floats]) -> None:
+        """Take over copies of the arrays by name; names that are missing become zeros."""
+
+
+def restored(state: Mapping[str, Floats], name: str, numel: int) -> Floats:
+    """Return a float32 copy of ``state[name]``, or zeros; raises ValueError for another number of elements."""
+    if name not in state:
+        return np.zeros(numel, dtype=np.float32)
+    array = np.array(state[name], dtype=np.float32).reshape(-1)
+    if array.size != numel:
+        raise ValueError(f"{name} has {array.size} elements, but the parameter has {numel}.")
+    return array

@@ -1,0 +1,70 @@
+"""What all ranks agreed on: which parameter is sent how. Frozen; its hash travels in each message."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from sparse_ring.recipe import Recipe
+
+# Positions inside a parameter are u32 in memory and on the wire.
+LARGEST_NUMEL = 2**32 - 1
+
+
+@dataclass(frozen=True)
+class PlannedParameter:
+    """One parameter of the plan.
+
+    number
+        Its number on the wire: the position among the named parameters.
+    in_message
+        It travels in messages; otherwise through the dense ring.
+    sparse
+        Its frames are selected and coded; otherwise dense.
+    """
+
+    number: int
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    in_message: bool
+    sparse: bool
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A recipe applied to a model's parameters."""
+
+    recipe: Recipe
+    parameters: tuple[PlannedParameter, ...]
+
+    @classmethod
+    def of(cls, recipe: Recipe, named: Sequence[tuple[str, tuple[int, ...], str]]) -> Plan:
+        """Plan parameters given as (name, shape, dtype); dtype as in ``"float32"``.
+
+        Messages carry float32, so float16 and bfloat16 gradients are widened for them; other dtypes (float64, complex) and
+        empty parameters take the dense ring, whatever the recipe. Raises ValueError for a parameter of 2**32 elements or more.
+        """
+        planned = []
+        for number, (name, shape, dtype) in enumerate(named):
+            numel = math.prod(shape)
+            if numel > LARGEST_NUMEL:
+                raise ValueError(f"Parameter '{name}' has {numel} elements; at most {LARGEST_NUMEL} are supported.")
+            in_message = recipe.sends_messages() and numel > 0 and dtype in ("float32", "float16", "bfloat16")
+            sparse = in_message and recipe.is_sparse(shape)
+            planned.append(PlannedParameter(number, name, shape, dtype, in_message, sparse))
+        return cls(recipe, tuple(planned))
+
+    @cached_property
+    def hash(self) -> int:
+        """u32 over everything that must be the same on all ranks."""
+        digest = hashlib.sha256(repr((self.recipe, self.parameters)).encode()).digest()
+        return int.from_bytes(digest[:4], "little")

@@ -1,0 +1,100 @@
+"""What a recipe is: a frozen description from which the pipeline composes each parameter's way.
+
+A recipe holds no state and runs no code of its own: it names its parts (error feedback, selector, codec, exchange) and
+decides per parameter and step how much is kept. State lives in the parts, one set a parameter and rank. Two recipes are
+the same to the other ranks when their ``repr`` is; ranks with different ones are told so by name.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sparse_ring.encode import Codec
+from sparse_ring.error_feedback import ErrorFeedback
+from sparse_ring.errors import ConfigError
+from sparse_ring.kernels.base import Kernels
+from sparse_ring.select import Selector
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(ABC):
+    """How gradients are compressed.
+
+    wire
+        dtype on the wire of what travels through the dense ring: ``"native"`` or ``"bfloat16"``.
+    takes_over_momentum
+        Sparse parameters accumulate velocity before the exchange, so the optimizer must not apply momentum to them again.
+    """
+
+    wire: ClassVar[str] = "native"
+    takes_over_momentum: ClassVar[bool] = False
+
+    @property
+    def warmup(self) -> int:
+        """Steps until the recipe has reached its final density."""
+        return 0
+
+    @abstractmethod
+    def sends_messages(self) -> bool:
+        """Return whether float32 parameters travel in messages (coded frames), and not through the dense ring."""
+
+    def is_sparse(self, shape: tuple[int, ...]) -> bool:
+        """Return whether a parameter of this shape is sent sparsely; the others are dense in the same message."""
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseRecipe(Recipe):
+    """A recipe whose parameters are selected, coded and gathered as messages.
+
+    density
+        Fraction of a sparse parameter's elements that is sent a step, in (0, 1]; default 0.01. At least one element a parameter.
+    indices, values
+        Names of the index code (``"golomb"``, ``"bitpack"``) and the value code (``"float32"``, ``"float16"``, ``"sign"``).
+    minimum_elements
+        Parameters with fewer elements stay dense, as do all with one dimension (biases, norms); default 1024.
+    """
+
+    density: float = 0.01
+    indices: str = "golomb"
+    values: str = "float16"
+    minimum_elements: int = 1024
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.density <= 1.0:
+            raise ConfigError("density", self.density, "above 0 and at most 1")
+        if self.minimum_elements < 1:
+            raise ConfigError("minimum_elements", self.minimum_elements, "at least 1")
+        Codec.named(self.indices, self.values)
+
+    def sends_messages(self) -> bool:
+        """Return True."""
+        return True
+
+    def is_sparse(self, shape: tuple[int, ...]) -> bool:
+        """Return whether the shape has two dimensions or more and enough elements."""
+        return len(shape) > 1 and math.prod(shape) >= self.minimum_elements
+
+    @property
+    def codec(self) -> Codec:
+        """The index code and the value code."""
+        return Codec.named(self.indices, self.values)
+
+    def density_at(self, step: int) -> float:
+        """Return the density of optimizer step ``step`` (from 0); 1.0 is a dense stage."""
+        return self.density
+
+    def keep(self, numel: int, step: int) -> int:
+        """Return how many of ``numel`` elements are wanted at ``step``; ``numel`` itself asks for a dense frame."""
+        return min(numel, max(1, round(numel * self.density_at(step))))
+
+    @abstractmethod
+    def error_feedback(self, numel: int, kernels: Kernels) -> ErrorFeedback:
+        """Return the fresh memory of a parameter."""
+
+    @abstractmethod
+    def selector(self) -> Selector:
+        """Return a fresh selector for a parameter."""

@@ -1,0 +1,164 @@
+"""Several ranks: the same bits everywhere, in any order, with parameters that some ranks skip."""
+
+import logging
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparse_ring.config import Config
+from sparse_ring.errors import MessageError, MismatchError
+from sparse_ring.pipeline import GradientOperation, ParameterPipeline, Pipeline
+from sparse_ring.recipe import GradSA, TopK
+from tests.helpers import run_ranks
+
+F = np.float32
+SHAPES = [(7,), (40, 30), (1, 1), (16, 4, 3, 3), (200,)]
+
+
+def gradients_of(seed, rank, step):
+    generator = np.random.default_rng([seed, rank, step])
+    return [generator.standard_normal(int(np.prod(shape))).astype(F) for shape in SHAPES]
+
+
+def train(session, recipe, seed, steps=3, average=True, skipped=frozenset()):
+    """Run a few steps; return the aggregates and the parameters. ``skipped``: (rank, parameter) without gradient."""
+    shared = Pipeline(recipe, 1, session.kernels, session.exchanges.messages)
+    parameters = [
+        ParameterPipeline(shared, number, f"p{number}", shape, int(np.prod(shape)), recipe.is_sparse(shape))
+        for number, shape in enumerate(SHAPES)
+    ]
+    results = []
+    for step in range(steps):
+        order = np.random.default_rng([seed, session.rank, step]).permutation(len(SHAPES))
+        gradients = gradients_of(seed, session.rank, step)
+        handles = {}
+        for number in order:
+            gradient = None if (session.rank, number) in skipped else gradients[number]
+            operation = GradientOperation(parameters[number], gradient, step, 0.9, False, average)
+            handles[number] = session.submit(operation)
+        results.append([handles[number].wait() for number in range(len(SHAPES))])
+    return results, parameters
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    size=st.integers(1, 4),
+    seed=st.integers(0, 2**31),
+    kind=st.sampled_from([TopK, GradSA]),
+    density=st.sampled_from([0.01, 0.3, 1.0]),
+    values=st.sampled_from(["float32", "float16", "sign"]),
+    fusion=st.sampled_from([0, 1000, 1 << 23]),
+    data=st.data(),
+)
+def test_all_ranks_get_the_same_bits(size, seed, kind, density, values, fusion, data):
+    skipped = data.draw(st.frozensets(st.tuples(st.integers(0, size - 1), st.integers(0, len(SHAPES) - 1)), max_size=6))
+    recipe = kind(density=density, values=values, minimum_elements=10)
+
+    def job(session):
+        return train(session, recipe, seed, skipped=skipped)[0]
+
+    ranks = run_ranks(size, job, Config(fusion_threshold=fusion))
+    alone = run_ranks(size, job, Config(fusion_threshold=1 << 23))
+    for rank in ranks + alone:
+        for step, expected in zip(rank, ranks[0], strict=True):
+            for number, (got, wanted) in enumerate(zip(step, expected, strict=True)):
+                if all((r, number) in skipped for r in range(size)):
+                    assert got is None
+                else:
+                    assert got.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("average", [True, False])
+def test_the_aggregate_is_the_sum_in_rank_order(size, average):
+    """At density 1 in float32 nothing is lost: each step's aggregate is that of the gradients themselves."""
+    recipe = TopK(density=1.0, values="float32", minimum_elements=10)
+    ranks = run_ranks(size, lambda session: train(session, recipe, 3, average=average)[0])
+    scale = F(1 / size if average else 1)
+    for step in range(3):
+        for number in range(len(SHAPES)):
+            expected = np.zeros(int(np.prod(SHAPES[number])), F)
+            for rank in range(size):
+                expected += gradients_of(3, rank, step)[number] * scale
+            assert ranks[0][step][number].tobytes() == expected.tobytes()
+
+
+def test_a_skipped_parameter_is_zeros_there_and_none_where_all_skip_it():
+    recipe = TopK(density=1.0, values="float32", minimum_elements=10)
+    skipped = frozenset({(0, 0), (0, 1), (1, 1)})
+    first, second = run_ranks(2, lambda session: train(session, recipe, 3, steps=1, skipped=skipped)[0])
+    assert first[0][1] is None
+    assert second[0][1] is None
+    expected = gradients_of(3, 1, 0)[0] * F(0.5)
+    assert first[0][0].tobytes() == second[0][0].tobytes() == expected.tobytes()
+
+
+def test_what_is_absent_everywhere_keeps_its_residual():
+    recipe = TopK(density=0.01, minimum_elements=10)
+
+    def job(session):
+        _, parameters = train(session, recipe, 3, steps=1)
+        before = parameters[1].feedback.accumulated.copy()
+        operation = GradientOperation(parameters[1], None, 1, 0.9, False, True)
+        assert session.submit(operation).wait() is None
+        assert before.any()
+        return before.tobytes() == parameters[1].feedback.accumulated.tobytes()
+
+    assert run_ranks(2, job) == [True, True]
+
+
+def test_a_rank_that_is_not_finite_is_left_out_and_named(caplog):
+    recipe = TopK(density=1.0, values="float32", minimum_elements=10)
+
+    def job(session):
+        shared = Pipeline(recipe, 1, session.kernels, session.exchanges.messages)
+        parameter = ParameterPipeline(shared, 0, "fc.weight", (4, 5), 20, True)
+        gradient = np.full(20, session.rank + 1, F)
+        if session.rank == 1:
+            gradient[3] = np.nan
+        return session.submit(GradientOperation(parameter, gradient, 0, 0.0, False, False)).wait()
+
+    with caplog.at_level(logging.WARNING, "sparse_ring"):
+        results = run_ranks(3, job)
+    assert [result.tolist() for result in results] == [[4.0] * 20] * 3
+    said = [record.message for record in caplog.records if "not finite" in record.message]
+    assert len(said) == 3
+    assert said[0] == (
+        "Step 0: the gradient of rank 1 is not finite for 'fc.weight'; its share is left out, its residual kept."
+    )
+
+
+def test_other_recipes_on_other_ranks_are_refused_by_name():
+    def job(session):
+        recipe = TopK(density=0.1 if session.rank else 0.2, minimum_elements=10)
+        with pytest.raises(MismatchError, match=r"'p0'.*density=0\.2.*density=0\.1"):
+            train(session, recipe, 0, steps=1)
+        return train(session, TopK(density=0.5, minimum_elements=10), 0, steps=1)[0][0][1].tobytes()
+
+    first, second = run_ranks(2, job)
+    assert first == second
+
+
+def test_damage_names_rank_and_parameter():
+    recipe = TopK(density=0.5, minimum_elements=10)
+
+    def job(session):
+        shared = Pipeline(recipe, 1, session.kernels, session.exchanges.messages)
+        parameter = ParameterPipeline(shared, 0, "fc.weight", (4, 5), 20, True)
+        if session.rank == 1:
+            finish = shared.writer.finish
+
+            def damaged():
+                message = finish()
+                message[46] ^= 1
+                return message
+
+            shared.writer.finish = damaged
+        gradient = np.ones(20, F)
+        with pytest.raises(MessageError, match=r"rank 1, parameter 'fc\.weight': frame 0 .* wrong checksum") as caught:
+            session.submit(GradientOperation(parameter, gradient, 0, 0.0, False, False)).wait()
+        return caught.value.rank, caught.value.parameter
+
+    assert run_ranks(2, job) == [(1, "fc.weight")] * 2

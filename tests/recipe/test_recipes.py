@@ -1,0 +1,62 @@
+import pytest
+
+from sparse_ring.errors import ConfigError
+from sparse_ring.recipe import BF16, RECIPES, Dense, GradSA, TopK, recipe_named
+
+
+def test_names_lead_to_recipes():
+    assert {name: type(recipe_named(name)) for name in RECIPES} == {
+        "dense": Dense, "bf16": BF16, "topk": TopK, "gradsa": GradSA,
+    }  # fmt: skip
+    assert recipe_named("GradSA", density=0.5) == GradSA(density=0.5)
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(ConfigError, match="recipe is 'magic', but must be one of dense, bf16, topk, gradsa"):
+        recipe_named("magic")
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"density": 0.0}, "density is 0.0, but must be above 0 and at most 1"),
+        ({"density": 1.5}, "density is 1.5"),
+        ({"minimum_elements": 0}, "minimum_elements is 0, but must be at least 1"),
+        ({"values": "int3"}, "values is 'int3'"),
+        ({"indices": "lz4"}, "indices is 'lz4'"),
+    ],
+)
+@pytest.mark.parametrize("recipe", [TopK, GradSA])
+def test_settings_are_checked(recipe, settings, text):
+    with pytest.raises(ConfigError, match=text):
+        recipe(**settings)
+
+
+def test_negative_warmup_is_refused():
+    with pytest.raises(ConfigError, match="warmup_steps is -1, but must be 0 or more"):
+        GradSA(warmup_steps=-1)
+
+
+def test_biases_and_small_tensors_stay_dense():
+    recipe = TopK(minimum_elements=100)
+    assert recipe.is_sparse((10, 10))
+    assert not recipe.is_sparse((9, 11))
+    assert not recipe.is_sparse((1000,))
+    assert not recipe.is_sparse(())
+
+
+def test_at_least_one_element_is_kept_and_never_more_than_there_are():
+    recipe = TopK(density=0.001)
+    assert [recipe.keep(numel, 0) for numel in (1, 10, 1000, 100_000)] == [1, 1, 1, 100]
+    assert TopK(density=1.0).keep(7, 0) == 7
+
+
+def test_density_falls_in_equal_stages():
+    recipe = GradSA(density=0.01, warmup_steps=8)
+    assert [recipe.density_at(step) for step in range(10)] == [
+        1.0, 1.0, 0.25, 0.25, 0.0625, 0.0625, 0.015625, 0.015625, 0.01, 0.01,
+    ]  # fmt: skip
+    assert recipe.warmup == 8
+    assert GradSA(density=0.25, warmup_steps=2).density_at(1) == 1.0
+    assert GradSA(density=1.0, warmup_steps=2).density_at(0) == 1.0
+    assert GradSA(density=0.01, warmup_steps=0).density_at(0) == 0.01
