@@ -1,0 +1,98 @@
+"""One momentum only: where a recipe accumulates velocity before the exchange, the optimizer applies none after it.
+
+Taken over are the sparse parameters of ``torch.optim.SGD``; their momentum coefficient is read from the user's
+``param_groups`` at each step. SGD's weight decay (its L2 term) is never sent: it runs through a momentum buffer of its own, which
+is identical on all ranks because the parameters are. Both parts add up to SGD's own recursion, which is linear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from sparse_ring.optimizer.reducer import Record
+
+
+class MomentumTakeover:
+    """Splits SGD's update between the exchange and the optimizer, for the records whose recipe keeps velocity."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, records: Sequence[Record]) -> None:
+        self._optimizer = optimizer
+        self._records = {id(record.parameter): record for record in records}
+        self._groups: dict[int, dict[str, Any]] = {}
+        self.decay_buffers: dict[str, torch.Tensor] = {}
+        self.taken = {
+            id(record.parameter)
+            for record in records
+            if isinstance(optimizer, torch.optim.SGD)
+            and record.pipeline is not None
+            and record.planned.sparse
+            and record.pipeline.shared.recipe.takes_over_momentum
+        }
+        self.read_groups()
+
+    def read_groups(self) -> None:
+        """Note which group each parameter is in; called whenever the groups may be new objects.
+
+        Raises ValueError where a taken-over parameter's group has dampening.
+        """
+        self._groups = {id(p): group for group in self._optimizer.param_groups for p in group["params"]}
+        for key in self.taken:
+            if self._groups[key].get("dampening", 0):
+                raise ValueError(
+                    f"Parameter '{self._records[key].name}': this recipe accumulates momentum before the exchange, which "
+                    f"SGD's dampening={self._groups[key]['dampening']} does not allow. Set dampening=0, or use TopK."
+                )
+
+    def prepare(self, record: Record) -> None:
+        """Set the momentum that the record's velocity uses this step."""
+        key = id(record.parameter)
+        if key in self.taken:
+            group = self._groups[key]
+            record.momentum, record.nesterov = float(group["momentum"]), bool(group["nesterov"])
+
+    @contextmanager
+    def without_momentum(self) -> Iterator[None]:
+        """Within: ``param_groups`` in which the taken-over parameters have neither momentum nor weight decay."""
+        groups = self._optimizer.param_groups
+        if not self.taken:
+            yield
+            return
+        self._optimizer.param_groups = [part for group in groups for part in self._split(group)]
+        try:
+            yield
+        finally:
+            self._optimizer.param_groups = groups
+
+    def add_weight_decay(self) -> None:
+        """Add the L2 term, after its own momentum, to the shared gradients of the taken-over parameters."""
+        for key in self.taken:
+            group = self._groups[key]
+            if group["weight_decay"] != 0:
+                self._add_weight_decay(self._records[key], group)
+
+    @torch.no_grad()
+    def _add_weight_decay(self, record: Record, group: dict[str, Any]) -> None:
+        parameter, momentum = record.parameter, group["momentum"]
+        if parameter.grad is None:
+            return
+        term = parameter * group["weight_decay"]
+        if momentum:
+            buffer = self.decay_buffers.get(record.name)
+            if buffer is None:
+                buffer = self.decay_buffers[record.name] = torch.zeros_like(parameter)
+            buffer.mul_(momentum).add_(term)
+            term = term.add_(buffer, alpha=momentum) if group["nesterov"] else buffer
+        # SGD negates the gradient under maximize, but not the L2 term.
+        parameter.grad.add_(term, alpha=-1.0 if group["maximize"] else 1.0)
+
+    def _split(self, group: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        taken = [p for p in group["params"] if id(p) in self.taken]
+        others = [p for p in group["params"] if id(p) not in self.taken]
+        if taken:
+            yield {**group, "params": taken, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}
+        if others:
+            yield {**group, "params": others}

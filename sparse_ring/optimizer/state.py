@@ -1,0 +1,95 @@
+"""What a checkpoint holds of the exchange, under its own key of the optimizer's ``state_dict()``.
+
+The arrays are this rank's own: keyed by parameter name, tagged with rank and number of ranks, float32 whatever the
+parameter's dtype (torch's ``load_state_dict`` casts optimizer state, this key it never sees).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from sparse_ring.optimizer.momentum import MomentumTakeover
+from sparse_ring.optimizer.reducer import GradientReducer, Record
+
+KEY = "sparse_ring"
+FORMAT = 1
+
+logger = logging.getLogger(__name__)
+
+
+def exchange_state(reducer: GradientReducer, takeover: MomentumTakeover) -> dict[str, Any]:
+    """Return copies of residuals, velocities, thresholds, weight decay's momentum and the warm-up position."""
+    parameters = {}
+    for record in reducer.records:
+        state = record.pipeline.state_dict() if record.pipeline is not None else {}
+        entry = {name: torch.tensor(value) if isinstance(value, np.ndarray) else value for name, value in state.items()}
+        if record.name in takeover.decay_buffers:
+            entry["weight_decay_buffer"] = takeover.decay_buffers[record.name].clone()
+        if entry:
+            parameters[record.name] = entry
+    session = reducer.session
+    return {
+        "format": FORMAT,
+        "rank": session.rank,
+        "size": session.size,
+        "step": reducer.step,
+        "parameters": parameters,
+    }
+
+
+def load_exchange_state(state: Mapping[str, Any], reducer: GradientReducer, takeover: MomentumTakeover) -> None:
+    """Take over what ``exchange_state`` returned.
+
+    The warm-up position and weight decay's momentum are the same on all ranks and always taken. Residuals, velocities and
+    thresholds of another rank, or of a run with another number of ranks, are not this rank's: they start at zero, and a
+    warning says what norm was lost. Raises ValueError for an unknown format or a parameter of another size.
+    """
+    if state.get("format") != FORMAT:
+        raise ValueError(f"state_dict()['{KEY}'] has format {state.get('format')}, but this version reads {FORMAT}.")
+    session = reducer.session
+    reducer.step = int(state["step"])
+    takeover.decay_buffers.clear()
+    own = (state["rank"], state["size"]) == (session.rank, session.size)
+    lost = 0.0
+    for record in reducer.records:
+        entry = dict(state["parameters"].get(record.name, {}))
+        decay = entry.pop("weight_decay_buffer", None)
+        if decay is not None:
+            takeover.decay_buffers[record.name] = decay.to(record.parameter.device).clone()
+        if "residual" in entry:
+            lost += float(torch.linalg.vector_norm(entry["residual"].double())) ** 2
+        _load(record, entry if own else {})
+    if not own and lost > 0:
+        logger.warning(
+            "Rank %d of %d loads the state of rank %d of %d: residuals with a norm of %.3g are lost, and velocities start "
+            "at zero. Let each rank save and load its own state to keep them.",
+            session.rank, session.size, state["rank"], state["size"], math.sqrt(lost),
+        )  # fmt: skip
+
+
+def start_from_momentum(optimizer: torch.optim.Optimizer, takeover: MomentumTakeover, reducer: GradientReducer) -> None:
+    """After a plain torch ``state_dict`` was loaded: each taken-over parameter's velocity starts from its momentum buffer."""
+    for record in reducer.records:
+        if id(record.parameter) not in takeover.taken:
+            continue
+        buffer = optimizer.state.get(record.parameter, {}).pop("momentum_buffer", None)
+        state = {} if buffer is None else {"velocity": buffer.detach().to("cpu", torch.float32).reshape(-1).numpy()}
+        assert record.pipeline is not None
+        record.pipeline.load_state_dict(state)
+    takeover.decay_buffers.clear()
+
+
+def _load(record: Record, entry: Mapping[str, Any]) -> None:
+    if record.pipeline is None:
+        return
+    state = {name: value.numpy() if isinstance(value, torch.Tensor) else value for name, value in entry.items()}
+    try:
+        record.pipeline.load_state_dict(state)
+    except ValueError as error:
+        raise ValueError(f"Parameter '{record.name}': {error}") from None

@@ -1,0 +1,39 @@
+"""Small models and data that the optimizer's tests share."""
+
+import torch
+from torch import nn
+
+FEATURES, CLASSES, BATCH = 20, 5, 24
+
+
+def model_of(seed=0, dtype=torch.float32):
+    """Two layers, one above the size at which parameters are sparse."""
+    generator = torch.Generator().manual_seed(seed)
+    model = nn.Sequential(nn.Linear(FEATURES, 64), nn.Tanh(), nn.Linear(64, CLASSES)).to(dtype)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.2)
+    return model
+
+
+def batch_of(step, dtype=torch.float32):
+    """The union batch of one step."""
+    generator = torch.Generator().manual_seed(1000 + step)
+    inputs = torch.randn(BATCH, FEATURES, generator=generator, dtype=torch.float64).to(dtype)
+    return inputs, torch.randint(CLASSES, (BATCH,), generator=generator)
+
+
+def loss_of(model, step, rank=0, size=1, dtype=torch.float32):
+    """Mean loss over this rank's share of the union batch."""
+    inputs, targets = batch_of(step, dtype)
+    return nn.functional.cross_entropy(model(inputs[rank::size]), targets[rank::size])
+
+
+def flat(model):
+    """All parameters in one vector of float64."""
+    return torch.cat([parameter.detach().double().reshape(-1) for parameter in model.parameters()])
+
+
+def distance(one, other):
+    """Relative distance of two models' parameters."""
+    return float((flat(one) - flat(other)).norm() / flat(other).norm())
