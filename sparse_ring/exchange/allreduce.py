@@ -1,0 +1,180 @@
+"""The allreduce operation: scaling and averaging around a dense ring, for every dtype."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from math import isfinite
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparse_ring.engine.link import Link
+from sparse_ring.engine.operation import Agreed, Operation, Request
+from sparse_ring.exchange.exchanges import Exchanges
+
+OPS = ("Average", "Sum", "Min", "Max")
+
+
+class Allreduce(Operation):
+    """Reduce ``array`` over all ranks, in place; the handle's result is ``array``.
+
+    array
+        C-contiguous NumPy array of any shape: float16, float32, float64, any integer, bool, or bfloat16 bits in
+        ``uint16`` (then ``dtype`` must say so). Belongs to the engine until the handle is done.
+    op
+        ``"Average"``, ``"Sum"``, ``"Min"`` or ``"Max"``. An integer Average is exact up to int32 and truncates toward
+        zero; other integer sums wrap around. A float16 Average is scaled down by a power of two before it travels, so
+        that it cannot overflow.
+    exchanges
+        The session's; the dense ring is taken from it.
+    wire
+        ``"native"``, or ``"bfloat16"`` for a float32 array that shall travel rounded. Operations of one wire share
+        buckets.
+    prescale, postscale
+        Factors before and after the reduction, applied in float32 (float64 for float64 and integers, which are
+        truncated).
+    absent
+        This rank has nothing to give (see :class:`~sparse_ring.engine.operation.Request`): where the operation runs
+        all the same, ``array`` is overwritten with zeros first.
+    gradient
+        Count bytes and time as a gradient's in :class:`~sparse_ring.observe.metrics.Metrics`.
+    dtype
+        Name of the dtype for agreement and errors, default: the array's. ``"bfloat16"``: ``array`` holds bfloat16 bits.
+
+    Raises ValueError: unknown op, non-finite factor, Sum, Average or factors on bool, a dtype that the wire cannot
+    carry.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        array: NDArray[Any],
+        op: str = "Average",
+        *,
+        exchanges: Exchanges,
+        wire: str = "native",
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        absent: bool = False,
+        gradient: bool = False,
+        dtype: str | None = None,
+    ) -> None:
+        self._check(name, array, op, prescale, postscale)
+        self.array, self.op, self.gradient = array, op, gradient
+        self.prescale, self.postscale = prescale, postscale
+        self._half = dtype == "bfloat16"
+        self._bfloat16 = exchanges.bfloat16
+        self.ring = exchanges.dense("bfloat16" if self._half else wire)
+        self._travels = self._travelling_dtype()
+        detail = f"op={op}" + (f", wire={wire}" if wire != "native" else "")
+        detail += "".join(f", {key}={x}" for key, x in (("prescale", prescale), ("postscale", postscale)) if x != 1.0)
+        self.request = Request(
+            name=name,
+            kind="allreduce",
+            dtype=dtype or array.dtype.name,
+            shape=array.shape,
+            detail=detail + (", gradient" if gradient else ""),
+            absent=absent,
+        )
+        self.nbytes = array.size * self.ring.wire.dtype(self._travels).itemsize
+
+    @staticmethod
+    def _check(name: str, array: NDArray[Any], op: str, prescale: float, postscale: float) -> None:
+        if op not in OPS:
+            raise ValueError(f"Tensor '{name}': op is {op!r}, but must be one of {', '.join(OPS)}.")
+        if not (isfinite(prescale) and isfinite(postscale)):
+            raise ValueError(f"Tensor '{name}': scale factors must be finite, not {prescale} and {postscale}.")
+        if array.dtype == np.bool_ and (op in ("Sum", "Average") or (prescale, postscale) != (1.0, 1.0)):
+            raise ValueError(
+                f"Tensor '{name}': bool cannot be summed, averaged or scaled; use Min, Max or an integer dtype."
+            )
+
+    def _travelling_dtype(self) -> np.dtype[Any]:
+        """Integers travel wider under Average: the sum of ranks may exceed the dtype though its average does not."""
+        dtype = self.array.dtype
+        if self.op == "Average" and dtype.kind in "iu" and dtype.itemsize < 8 and not self._half:
+            return np.dtype(np.int32 if dtype.itemsize < 4 else np.int64)
+        return dtype
+
+    @property
+    def fusion_key(self) -> Hashable:
+        """Kind, dtype, op, wire and factors; all of them are agreed on."""
+        return (self.request.kind, self.request.dtype, self.request.detail)
+
+    @classmethod
+    def run(cls, batch: Sequence[Agreed], link: Link) -> list[Any]:
+        """Scale, reduce all arrays of the bucket in one ring, average."""
+        started, sent = time.perf_counter(), link.metrics.sent_bytes
+        operations = [cast(Allreduce, agreed.operation) for agreed in batch]
+        first = operations[0]
+        what = f"allreduce '{first.request.name}'" + (f" and {len(batch) - 1} more" if len(batch) > 1 else "")
+        with np.errstate(all="ignore"):
+            travelling = [operation._before(link.size) for operation in operations]
+            first.ring.allreduce(travelling, "Sum" if first.op == "Average" else first.op, link, what)
+            for operation, values in zip(operations, travelling, strict=True):
+                operation._after(values, link.size)
+        if first.gradient:
+            metrics = link.metrics
+            elements = sum(operation.array.size for operation in operations)
+            metrics.dense_bytes += 4 * elements
+            metrics.message_bytes += sum(operation.nbytes for operation in operations)
+            metrics.ring_bytes += 4 * elements * 2 * (link.size - 1) / link.size
+            metrics.gradient_wire_bytes += metrics.sent_bytes - sent
+            metrics.exchange_seconds += time.perf_counter() - started
+        return [operation.array for operation in operations]
+
+    def _before(self, size: int) -> NDArray[Any]:
+        """Return what travels: the array itself, scaled in place, or a wider copy."""
+        flat = self.array.reshape(-1)
+        if self.request.absent:
+            flat.fill(0)
+        factor = self.prescale / (self._headroom(size))
+        if factor != 1.0:
+            self._edit(flat, lambda wide: np.multiply(wide, wide.dtype.type(factor), out=wide))
+        return flat if self._travels == flat.dtype else flat.astype(self._travels)
+
+    def _headroom(self, size: int) -> int:
+        """Return the power of two that scales a float16 average down on its way; exact but for subnormal values."""
+        if self.op != "Average" or self.array.dtype != np.float16:
+            return 1
+        return 1 << (size - 1).bit_length()
+
+    def _after(self, values: NDArray[Any], size: int) -> None:
+        """Average and scale ``values`` and leave them in the array."""
+        flat = self.array.reshape(-1)
+        average = self.op == "Average" and size > 1
+        if average and flat.dtype.kind in "iu" and not self._half:
+            np.copyto(flat, _divide_toward_zero(values, size), casting="unsafe")
+            average = False
+        if average or self.postscale != 1.0:
+            headroom = self._headroom(size)
+
+            def finish(wide: NDArray[Any]) -> None:
+                if average:
+                    np.multiply(wide, wide.dtype.type(headroom), out=wide)
+                    np.divide(wide, wide.dtype.type(size), out=wide)
+                if self.postscale != 1.0:
+                    np.multiply(wide, wide.dtype.type(self.postscale), out=wide)
+
+            self._edit(flat, finish)
+
+    def _edit(self, flat: NDArray[Any], edit: Callable[[NDArray[Any]], object]) -> None:
+        """Apply ``edit`` to ``flat`` in a dtype that can hold a fraction and its product."""
+        if self._half:
+            wide = self._bfloat16.widen(flat)
+            edit(wide)
+            self._bfloat16.narrow(wide, flat)
+        elif flat.dtype in (np.float32, np.float64):
+            edit(flat)
+        else:
+            copy = flat.astype(np.float32 if flat.dtype == np.float16 else np.float64)
+            edit(copy)
+            np.copyto(flat, copy, casting="unsafe")
+
+
+def _divide_toward_zero(values: NDArray[Any], divisor: int) -> NDArray[Any]:
+    quotient = values // divisor
+    quotient += (values < 0) & (quotient * divisor != values)
+    return quotient

@@ -1,0 +1,279 @@
+"""One rank's part in a job: who it is, its engine, its exchanges; and the process's default session.
+
+Everything takes its Session as an argument, so that ranks may be threads. The default, set by ``init()``, is the only
+global.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from sparse_ring.config import Config, torch_threads_chosen
+from sparse_ring.engine.engine import Engine
+from sparse_ring.engine.handle import Handle
+from sparse_ring.engine.operation import Operation
+from sparse_ring.errors import NotInitializedError, SparseRingError
+from sparse_ring.exchange.exchanges import Exchanges
+from sparse_ring.identity import Identity, Placement, introduce
+from sparse_ring.kernels.table import kernels_for
+from sparse_ring.observe.logs import configure_logging
+from sparse_ring.observe.metrics import Metrics
+from sparse_ring.transport.base import Transport
+from sparse_ring.transport.world import open_world
+
+FORKED = (
+    "sparse_ring cannot be used in a forked process: only the process that called init() takes part in the job. "
+    "Workers such as DataLoader's are fine as long as they do not call it."
+)
+# Between an uncaught exception's traceback and the abort: enough for a launcher to forward the text.
+GRACE_SECONDS = 0.25
+
+
+class Session:
+    """One rank of a job, from the handshake to ``close()``. Collective: all ranks of the transport make theirs.
+
+    rank, size
+        Of the job; ``local_rank``, ``local_size`` among the ranks on this host; ``cross_rank``, ``cross_size`` among
+        the ranks that have this local rank on their hosts.
+    config, kernels, metrics, engine, exchanges
+        What operations work with.
+    pending
+        The operations in flight by number (``start``, ``finish``), and what makes the caller's results of theirs.
+    on_close
+        Called with the session by ``close()``, while collectives still work.
+
+    Raises SparseRingError on all ranks where versions of sparse_ring differ; a different CPU capability of torch is
+    logged.
+    """
+
+    def __init__(self, transport: Transport, config: Config, identity: Identity | None = None) -> None:
+        self.rank, self.size = transport.rank, transport.size
+        self.config, self.metrics = config, Metrics()
+        self.kernels = kernels_for(config.kernels)
+        self.exchanges = Exchanges(self.kernels)
+        self.on_close: list[Callable[[Session], None]] = []
+        self.pending: dict[int, tuple[Sequence[Handle], Callable[[list[Any]], Any]]] = {}
+        self._numbers = itertools.count(1)
+        self._names: dict[str, itertools.count[int]] = {}
+        self._process = os.getpid()
+        self._closed = False
+        self.engine = Engine(transport, config, self.metrics)
+        try:
+            self.placement: Placement = introduce(
+                identity or Identity.of_this_process(), self.rank, self.engine, self.exchanges
+            )
+        except BaseException:
+            self._closed = True
+            self.engine.close()
+            raise
+        self.local_rank, self.local_size = self.placement.local_rank, self.placement.local_size
+        self.cross_rank, self.cross_size = self.placement.cross_rank, self.placement.cross_size
+
+    def submit(self, operation: Operation) -> Handle:
+        """Hand an operation to the engine. Raises ValueError where one of its name is in flight."""
+        self.check()
+        return self.engine.submit(operation)
+
+    def submit_all(self, operations: Sequence[Operation]) -> list[Handle]:
+        """Hand several to the engine at once, so that they may share buckets from the start."""
+        self.check()
+        return self.engine.submit_all(operations)
+
+    def start(self, operations: Sequence[Operation], finish: Callable[[list[Any]], Any]) -> int:
+        """Submit operations under one number, for ``finish(number)``.
+
+        ``finish`` makes the caller's result of the operations' results, in the caller's thread.
+        """
+        handles = self.submit_all(operations)
+        number = next(self._numbers)
+        self.pending[number] = (handles, finish)
+        return number
+
+    def finish(self, number: int) -> Any:
+        """Wait for what ``start`` numbered and return its result; None where the number is unknown or finished.
+
+        Raises the first failed operation's error, once all of them have ended.
+        """
+        handles, finish = self.pending.pop(number, ((), None))
+        return None if finish is None else finish(self.wait_all(handles))
+
+    @staticmethod
+    def wait_all(handles: Sequence[Handle]) -> list[Any]:
+        """Return the results of all handles, or raise the first error once all have ended."""
+        results, failure = [], None
+        for handle in handles:
+            try:
+                results.append(handle.wait())
+            except Exception as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return results
+
+    def unique_name(self, kind: str) -> str:
+        """Return ``"<kind>.noname.<n>"``: equal on all ranks that make the same calls in the same order."""
+        return f"{kind}.noname.{next(self._names.setdefault(kind, itertools.count(1)))}"
+
+    def check(self) -> None:
+        """Raise where the session is closed (NotInitializedError) or this is a forked process (SparseRingError)."""
+        if self._process != os.getpid():
+            raise SparseRingError(FORKED)
+        if self._closed:
+            raise NotInitializedError
+
+    @property
+    def usable(self) -> bool:
+        """Whether the session is open and belongs to this process."""
+        return not self._closed and self._process == os.getpid()
+
+    def close(self) -> None:
+        """Call the observers, say goodbye and stop the engine. Idempotent; does nothing in a forked process."""
+        if not self.usable:
+            return
+        try:
+            for observer in self.on_close:
+                observer(self)
+        finally:
+            self._closed = True
+            self.pending.clear()
+            self.engine.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Default:
+    """The process's own session and what ``init()`` changed in the process for it."""
+
+    def __init__(self, session: Session, free: Callable[[], None]) -> None:
+        self.session, self.free = session, free
+        self._previous_hook = sys.excepthook
+        sys.excepthook = self._hook = self._uncaught
+
+    def _uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        self._previous_hook(kind, error, trace)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # An interactive prompt goes on after an error, and so may the job.
+        if self.session.usable and self.session.size > 1 and not hasattr(sys, "ps1"):
+            # The abort ends the launcher's forwarding too, and would swallow the end of the traceback.
+            time.sleep(GRACE_SECONDS)
+            self.session.engine.abort(1)
+
+    def end(self) -> None:
+        if sys.excepthook == self._hook:
+            sys.excepthook = self._previous_hook
+        try:
+            self.session.close()
+        finally:
+            self.free()
+
+
+_default: _Default | None = None
+_exit_hook_of: int | None = None
+
+
+def init(comm: Any = None, *, config: Config | None = None) -> None:
+    """Join the job; every rank calls it. Idempotent, and possible again after ``shutdown()``.
+
+    comm
+        None: all processes that the launcher started (one rank without a launcher). A list of world ranks: these form
+        the job, and only they call. An mpi4py communicator: its ranks, on a duplicate.
+    config
+        Settings; default: read from the environment now.
+
+    Raises ConfigError for a wrong setting, SparseRingError where MPI does not fit the launcher, ranks run different
+    versions, or this is a forked process; ValueError for a wrong list of ranks.
+    """
+    global _default, _exit_hook_of
+    if _exit_hook_of not in (None, os.getpid()):
+        raise SparseRingError(FORKED)
+    if _default is not None:
+        return
+    config = config or Config.from_environment()
+    transport, free = open_world(comm)
+    configure_logging(config.log_level, transport.rank)
+    try:
+        session = Session(transport, config)
+    except BaseException:
+        free()
+        raise
+    _set_threads(config, session.placement)
+    if _exit_hook_of is None:
+        atexit.register(shutdown)
+        _exit_hook_of = os.getpid()
+    _default = _Default(session, free)
+
+
+def shutdown() -> None:
+    """Leave the job: say goodbye, stop the engine, free communicators. Idempotent; nothing in a forked process."""
+    global _default
+    default = _default
+    if default is not None and _exit_hook_of == os.getpid():
+        _default = None
+        default.end()
+
+
+def is_initialized() -> bool:
+    """Return whether ``init()`` was called in this process and ``shutdown()`` was not."""
+    return _default is not None and _default.session.usable
+
+
+def current() -> Session:
+    """Return the process's session; NotInitializedError before ``init()``, SparseRingError in a forked process."""
+    if _default is None:
+        raise NotInitializedError
+    _default.session.check()
+    return _default.session
+
+
+def rank() -> int:
+    """Return this process's rank in the job. Raises NotInitializedError before ``init()``, as do its siblings."""
+    return current().rank
+
+
+def size() -> int:
+    """Return the number of ranks in the job."""
+    return current().size
+
+
+def local_rank() -> int:
+    """Return this process's rank among those on its host."""
+    return current().local_rank
+
+
+def local_size() -> int:
+    """Return the number of ranks on this host."""
+    return current().local_size
+
+
+def cross_rank() -> int:
+    """Return this process's rank among those that have its local rank on their hosts."""
+    return current().cross_rank
+
+
+def cross_size() -> int:
+    """Return the number of hosts that have a rank with this local rank."""
+    return current().cross_size
+
+
+def _set_threads(config: Config, placement: Placement) -> None:
+    """Share the cores among the ranks of a host: torch's own default gives each rank all of them."""
+    if config.threads_per_rank:
+        torch.set_num_threads(config.threads_per_rank)
+    elif not torch_threads_chosen():
+        torch.set_num_threads(max(1, min(torch.get_num_threads(), placement.cores // placement.sharing_ranks)))

@@ -1,0 +1,109 @@
+"""The Horovod-shaped namespace: ``import sparse_ring.torch as hvd``.
+
+Scripts written for ``horovod.torch`` change this import and, to compress, the ``compression=`` of ``DistributedOptimizer``.
+Importing starts neither MPI nor a thread; ``init()`` does.
+"""
+
+from __future__ import annotations
+
+from sparse_ring.errors import SparseRingError as HorovodInternalError
+from sparse_ring.functions import (
+    allgather_object,
+    broadcast_object,
+    broadcast_optimizer_state,
+    broadcast_parameters,
+    parameter_hash,
+)
+
+from sparse_ring.ops import (
+    Average,
+    Max,
+    Min,
+    Sum,
+    allgather,
+    allgather_async,
+    allreduce,
+    allreduce_,
+    allreduce_async,
+    allreduce_async_,
+    barrier,
+    broadcast,
+    broadcast_,
+    broadcast_async,
+    broadcast_async_,
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+    poll,
+    synchronize,
+)
+from sparse_ring.optimizer import DistributedOptimizer
+from sparse_ring.recipe import BF16, Dense, GradSA, TopK
+from sparse_ring.session import (
+    cross_rank,
+    cross_size,
+    init,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    shutdown,
+    size,
+)
+
+
+class Compression:
+    """Horovod's way to name a compression: ``compression=Compression.bf16``."""
+
+    none = Dense()
+    bf16 = BF16()
+    topk = TopK()
+    gradsa = GradSA()
+
+
+__all__ = [
+    "BF16",
+    "Average",
+    "Compression",
+    "Dense",
+    "DistributedOptimizer",
+    "GradSA",
+    "HorovodInternalError",
+    "Max",
+    "Min",
+    "Sum",
+    "TopK",
+    "allgather",
+    "allgather_async",
+    "allgather_object",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "cross_rank",
+    "cross_size",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "init",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "parameter_hash",
+    "poll",
+    "rank",
+    "shutdown",
+    "size",
+
+    "synchronize",
+]
