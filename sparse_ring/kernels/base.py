@@ -20,8 +20,8 @@ golomb
     for each block but the last, u32 ``bytes`` (length of this block's bits) and u32 ``last`` (the block's last index).
     Then the blocks, each starting on a byte, its unused high bits zero. The first gap of a block counts from the previous block's
     last index (as in one stream). An element is ``gap // M`` zero bits, a one bit, and ``gap % M`` in truncated binary:
-    b = floor(log2 M), c = 2**(b+1) - M; x = r where r < c, else (r + c) >> 1; x in b bits (LSB first), then where x >= c one more bit,
-    (r + c) & 1.
+    b = floor(log2 M), c = 2**(b+1) - M; x = r where r < c, else (r + c) >> 1; x in b bits (LSB first), then where x >= c one
+    more bit, (r + c) & 1.
 bitpack
     Blocks of 128 gaps: one byte ``width`` (0..32, bits of the block's largest gap), then the gaps, ``width`` bits each, the block
     padded to a byte. A count of 0 encodes to zero bytes.

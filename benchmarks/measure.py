@@ -1,0 +1,72 @@
+"""What the benchmarks share: interleaved timing, tables, JSON with the machine it was measured on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def interleaved(
+    candidates: Mapping[str, Callable[[], object]],
+    repeats: int,
+    *,
+    before: Callable[[], object] = lambda: None,
+) -> dict[str, float]:
+    """Return each candidate's median seconds over ``repeats`` rounds.
+
+    Rounds alternate their order (A B, B A, …), so that a drift of the machine meets all candidates alike; ``before`` runs
+    untimed ahead of each call, and one round warms up.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in candidates}
+    names = list(candidates)
+    for round_number in range(repeats + 1):
+        for name in names if round_number % 2 else reversed(names):
+            before()
+            start = time.perf_counter()
+            candidates[name]()
+            if round_number:
+                seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def parse_arguments(description: str | None) -> argparse.Namespace:
+    """Parse the command line that all benchmarks share."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file")
+    return parser.parse_args()
+
+
+def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print right-aligned columns, the first one left-aligned."""
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+    print(f"\n{title}")
+    for row in [header, *rows]:
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        print("  ".join([row[0].ljust(widths[0]), *cells[1:]]))
+
+
+def processor() -> str:
+    """Name of this machine's processor, where the system tells it."""
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def write_json(path: Path | None, name: str, figures: Mapping[str, Any]) -> None:
+    """Put the figures under ``name`` into the JSON file, next to those of other benchmarks."""
+    if path is None:
+        return
+    record = json.loads(path.read_text()) if path.exists() else {}
+    record["machine"] = {"processor": processor(), "cores": os.cpu_count(), "python": platform.python_version()}
+    record[name] = figures
+    path.write_text(json.dumps(record, indent=2) + "\n")

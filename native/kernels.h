@@ -1,0 +1,81 @@
+// The kernels as a C ABI: plain functions on raw pointers, collected in one table an instruction set.
+//
+// What each function computes is specified in sparse_ring/kernels/base.py; all tables give the same bits.
+// The first argument is always the number of elements of work. Callers guarantee that arrays hold what the
+// sizes say; contents (indices, payloads) are checked here. Nothing is allocated.
+#pragma once
+
+#include <cstdint>
+
+// A 16-bit value of the wire. Its bytes may lie at any address, so it must not demand alignment.
+struct Half {
+    unsigned char byte[2];
+};
+
+// Negative results. Those up to CAPACITY blame the caller's arguments, the others a payload from another rank.
+enum Status : int64_t {
+    OK = 0,
+    BAD_INDICES = -1,  // not strictly increasing, or not below numel
+    CAPACITY = -2,     // the output is smaller than the bound of the code
+    HEADER = -3,       // shorter than the fixed part and the directory
+    MODULUS = -4,      // Golomb parameter 0
+    DIRECTORY = -5,    // block lengths or last indices contradict the blocks
+    TRUNCATED = -6,    // ends inside an element
+    TRAILING = -7,     // bytes are left after the last element
+    PADDING = -8,      // an unused bit is set
+    INDEX = -9,        // an index is not below numel
+    WIDTH = -10,       // a bitpack width above 32
+    NOT_FINITE = -11,  // a value or scale is NaN or infinite
+};
+
+struct Kernels {
+    bool (*all_finite)(int64_t n, const float* x);
+
+    // velocity may be null: plain accumulation.
+    void (*accumulate)(int64_t n, const float* gradient, float* velocity, float* residual, float momentum,
+                       bool nesterov);
+    // indices and values hold capacity + 16 elements. Returns how many passed, or BAD_INDICES where n exceeds 2^32.
+    int64_t (*accumulate_select)(int64_t n, const float* gradient, float* velocity, float* residual, float momentum,
+                                 bool nesterov, float threshold, int64_t capacity, uint32_t* indices, float* values);
+    int64_t (*select)(int64_t n, const float* x, float threshold, int64_t capacity, uint32_t* indices, float* values);
+    // scratch holds n floats; 1 <= k <= n.
+    float (*kth_magnitude)(int64_t n, const float* x, int64_t k, float* scratch);
+
+    // n sent elements; velocity may be null; both state arrays hold numel. Nothing is written where an index is bad.
+    int64_t (*update_residual)(int64_t n, const uint32_t* indices, const float* values, const float* decoded,
+                               int64_t numel, float* residual, float* velocity);
+    int64_t (*scatter_add)(int64_t n, const uint32_t* indices, const float* values, float scale, int64_t numel,
+                           float* out);
+    void (*add_scaled)(int64_t n, const float* values, float scale, float* out);
+    double (*sum_magnitudes)(int64_t n, const float* values);
+
+    // Encoders return the bytes written, decoders OK; size is the bytes of out or payload.
+    int64_t (*golomb_encode)(int64_t n, const uint32_t* indices, int64_t numel, int64_t size, uint8_t* out);
+    int64_t (*golomb_decode)(int64_t n, const uint8_t* payload, int64_t size, int64_t numel, uint32_t* indices);
+    int64_t (*bitpack_encode)(int64_t n, const uint32_t* indices, int64_t numel, int64_t size, uint8_t* out);
+    int64_t (*bitpack_decode)(int64_t n, const uint8_t* payload, int64_t size, int64_t numel, uint32_t* indices);
+
+    float (*float16_encode)(int64_t n, const float* values, Half* out, float* decoded);
+    int64_t (*float16_decode)(int64_t n, const Half* payload, float scale, float* values);
+    float (*sign_encode)(int64_t n, const float* values, uint8_t* out, float* decoded);
+    int64_t (*sign_decode)(int64_t n, const uint8_t* payload, float scale, float* values);
+    void (*float32_to_bfloat16)(int64_t n, const float* x, Half* out);
+    void (*bfloat16_to_float32)(int64_t n, const Half* x, float* out);
+};
+
+const Kernels& scalar_kernels();
+// Runs only where avx2_supported(); the same as scalar_kernels() where the compiler targets another architecture.
+const Kernels& avx2_kernels();
+bool avx2_supported();
+
+// Each family puts its functions into both tables.
+void install_accumulate(Kernels& scalar, Kernels& avx2);
+void install_select(Kernels& scalar, Kernels& avx2);
+void install_kth(Kernels& scalar, Kernels& avx2);
+void install_residual(Kernels& scalar, Kernels& avx2);
+void install_reduce(Kernels& scalar, Kernels& avx2);
+void install_golomb(Kernels& scalar, Kernels& avx2);
+void install_bitpack(Kernels& scalar, Kernels& avx2);
+void install_float16(Kernels& scalar, Kernels& avx2);
+void install_sign(Kernels& scalar, Kernels& avx2);
+void install_bfloat16(Kernels& scalar, Kernels& avx2);

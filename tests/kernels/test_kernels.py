@@ -1,0 +1,35 @@
+"""Runs the kernel suites over every implementation."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparse_ring import _native
+from sparse_ring.kernels.base import Kernels
+from sparse_ring.kernels.cpu import CpuKernels
+from sparse_ring.kernels.table import kernels_for
+from tests.contracts.kernel_decoders import DecoderContract
+from tests.contracts.kernel_twins import TwinContract
+from tests.contracts.kernels import KernelsContract
+
+
+@pytest.fixture(params=["reference", *_native.supported()], scope="module")
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    return kernels_for(request.param)
+
+
+@pytest.fixture(params=_native.supported(), scope="module")
+def native(request: pytest.FixtureRequest) -> Kernels:
+    return CpuKernels(request.param)
+
+
+class TestKernels(KernelsContract):
+    pass
+
+
+class TestDecoders(DecoderContract):
+    pass
+
+
+class TestTwins(TwinContract):
+    pass
