@@ -145,7 +145,9 @@ class GradientOperation(Operation):
     """One step of one parameter: the engine's operation.
 
     gradient
-        ``float32[numel]``, this rank's gradient; overwritten with the aggregate. None: absent here, zeros where others have one.
+        ``float32[numel]``, this rank's gradient; overwritten with the aggregate.
+    absent
+        This rank has none: where others have one, ``gradient`` is overwritten with zeros first.
     step
         Optimizer step, from 0.
     average
@@ -155,11 +157,12 @@ class GradientOperation(Operation):
     """
 
     parameter: ParameterPipeline
-    gradient: Floats | None
+    gradient: Floats
     step: int
     momentum: float
     nesterov: bool
     average: bool
+    absent: bool = False
 
     KIND: ClassVar[str] = "gradient"
 
@@ -172,7 +175,7 @@ class GradientOperation(Operation):
             dtype="float32",
             shape=parameter.shape,
             detail=f"op={'Average' if self.average else 'Sum'} {shared.recipe!r} plan={shared.plan:08x}",
-            absent=self.gradient is None,
+            absent=self.absent,
         )
         kept = shared.recipe.keep(parameter.numel, self.step) if parameter.feedback else parameter.numel
         self.nbytes = FRAME_HEADER.size + 4 * kept
@@ -207,8 +210,8 @@ def _compress(steps: Sequence[GradientOperation], metrics: Metrics) -> NDArray[n
     writer = steps[0].parameter.shared.writer
     writer.begin(steps[0].step & 0xFFFFFFFF, steps[0].parameter.shared.plan)
     for step in steps:
-        if step.gradient is None:
-            step.gradient = np.zeros(step.parameter.numel, dtype=np.float32)
+        if step.absent:
+            step.gradient.fill(0.0)
         step.parameter.compress(step.gradient, step.step, step.momentum, step.nesterov, metrics)
     return writer.finish()
 
@@ -232,7 +235,6 @@ def _decode(steps: Sequence[GradientOperation], data: NDArray[np.uint8], rank: i
 
 
 def _aggregate(step: GradientOperation, parts: Sequence[Decoded | MessageError], size: int) -> Floats | MessageError:
-    assert step.gradient is not None
     whole: list[Decoded] = []
     for part in parts:
         if isinstance(part, MessageError):

@@ -29,18 +29,20 @@ class Work:
         ``result()`` writes into the tensor and returns it; otherwise the tensor is only read, now.
     name
         For errors.
+    dtype
+        Of the elements while they are worked on; default: the tensor's. ``result()`` rounds back.
 
     Raises ValueError for what is no dense tensor.
     """
 
-    def __init__(self, tensor: torch.Tensor, name: str, *, in_place: bool) -> None:
+    def __init__(self, tensor: torch.Tensor, name: str, *, in_place: bool, dtype: torch.dtype | None = None) -> None:
         if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided or tensor.is_quantized:
             what = type(tensor).__name__ if not isinstance(tensor, torch.Tensor) else f"a {tensor.layout} tensor"
             raise ValueError(
                 f"Tensor '{name}': {what} is not supported; give a dense torch tensor (tensor.to_dense())."
             )
         self.tensor, self.name, self._in_place = tensor, name, in_place
-        host = tensor.detach().resolve_conj().resolve_neg().to("cpu").contiguous()
+        host = tensor.detach().resolve_conj().resolve_neg().to("cpu", dtype or tensor.dtype).contiguous()
         if not in_place and host.data_ptr() == tensor.data_ptr():
             host = host.clone()
         self._host = host

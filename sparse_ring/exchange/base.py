@@ -29,7 +29,8 @@ class Reduce(ABC):
     def allreduce(self, arrays: Sequence[NDArray[Any]], op: str, link: Link, what: str) -> None:
         """Replace each 1-D contiguous array by its reduction over the ranks, in place.
 
-        All arrays of a call have one dtype. ``op`` is ``"Sum"``, ``"Min"`` or ``"Max"``; ``what`` names the work in a stall's error.
+        All arrays of a call have one dtype. ``op`` is ``"Sum"``, ``"Min"`` or ``"Max"``; ``what`` names the work in a
+        stall's error.
         """
 
 

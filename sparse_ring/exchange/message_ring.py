@@ -20,6 +20,8 @@ from sparse_ring.transport.base import Transfer
 
 Bytes = NDArray[np.uint8]
 
+ALIGNMENT = 64
+
 
 class MessageRing(Gather):
     """Ring allgather of opaque messages. Keeps its receive buffers; held by one engine, not for several threads."""
@@ -64,14 +66,16 @@ class MessageRing(Gather):
         return [int(length) for length in table]
 
     def _buffers(self, message: Bytes, lengths: list[int], rank: int) -> list[Bytes]:
-        arena = self._arena.take(sum(lengths) - len(message))
+        # Each message starts aligned, whatever length another rank gave its own.
+        room = [-(-length // ALIGNMENT) * ALIGNMENT for length in lengths]
+        arena = self._arena.take(sum(room) - room[rank])
         buffers, start = [], 0
         for other, length in enumerate(lengths):
             if other == rank:
                 buffers.append(message)
             else:
                 buffers.append(arena[start : start + length])
-                start += length
+                start += room[other]
         return buffers
 
     @staticmethod

@@ -6,17 +6,18 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from sparse_ring.engine.handle import Handle
 from sparse_ring.engine.operation import Operation
 from sparse_ring.exchange.allreduce import Allreduce
-from sparse_ring.optimizer.staging import Staging
 from sparse_ring.pipeline import GradientOperation, ParameterPipeline, Pipeline
 from sparse_ring.plan import Plan, PlannedParameter
 from sparse_ring.recipe import Recipe, SparseRecipe
 from sparse_ring.session import Session
+from sparse_ring.views import Work, dtype_name
 
 
 class Record:
@@ -33,7 +34,7 @@ class Record:
         self.momentum, self.nesterov = 0.0, False
         self.passes = 0
         self.handle: Handle | None = None
-        self.staging: Staging | None = None
+        self.work: Work | None = None
         self.hook: torch.utils.hooks.RemovableHandle | None = None
 
     @property
@@ -56,7 +57,7 @@ class GradientReducer:
     ) -> None:
         self.session, self.recipe, self.average, self.passes = session, recipe, average, passes
         self.step = 0
-        described = [(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for name, tensor in named]
+        described = [(name, tuple(tensor.shape), dtype_name(tensor.dtype)) for name, tensor in named]
         self.plan = Plan.of(recipe, described)
         self.records: list[Record] = []
         shared = None
@@ -136,32 +137,40 @@ class GradientReducer:
                 f"Parameter '{record.name}' has a {gradient.layout} gradient, which is not supported; "
                 f"build its embedding with sparse=False."
             )
-        record.staging = Staging(record.parameter, widen=record.pipeline is not None)
-        array = None if gradient is None else record.staging.load(gradient)
-        if record.pipeline is not None:
-            return GradientOperation(record.pipeline, array, self.step, record.momentum, record.nesterov, self.average)
-        return self._dense_operation(record, array)
+        # Zeros that nobody reads take no memory: they are only mapped.
+        tensor = torch.zeros_like(record.parameter) if gradient is None else gradient
+        dtype = torch.float32 if record.pipeline is not None else tensor.dtype
+        record.work = Work(tensor, record.name, in_place=True, dtype=dtype)
+        array = record.work.array()
+        if record.pipeline is None:
+            return self._dense_operation(record, array, absent=gradient is None)
+        return GradientOperation(
+            record.pipeline,
+            array.reshape(-1),
+            self.step,
+            record.momentum,
+            record.nesterov,
+            self.average,
+            absent=gradient is None,
+        )
 
-    def _dense_operation(self, record: Record, array: NDArray[Any] | None) -> Operation:
-        assert record.staging is not None
-        dtype = record.staging.dtype
-        flat = record.staging.empty() if array is None else array
+    def _dense_operation(self, record: Record, array: NDArray[Any], absent: bool) -> Operation:
+        bits = record.parameter.dtype == torch.bfloat16
         return Allreduce(
             record.name,
-            flat if record.parameter.is_complex() else flat.reshape(record.planned.shape),
+            array,
             "Average" if self.average else "Sum",
             exchanges=self.session.exchanges,
-            wire=self.recipe.wire if dtype == "float32" else "native",
-            absent=array is None,
+            wire=self.recipe.wire if array.dtype == np.float32 else "native",
+            absent=absent,
             gradient=True,
-            dtype=dtype,
+            dtype="bfloat16" if bits else None,
         )
 
     def _finish(self, record: Record) -> None:
         assert record.handle is not None
-        assert record.staging is not None
-        handle, staging = record.handle, record.staging
-        record.handle, record.staging, record.passes = None, None, 0
-        shared = handle.wait()
-        if shared is not None:
-            staging.store(shared.reshape(-1))
+        assert record.work is not None
+        handle, work = record.handle, record.work
+        record.handle, record.work, record.passes = None, None, 0
+        if handle.wait() is not None:
+            record.parameter.grad = work.result()

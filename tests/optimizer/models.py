@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from sparse_ring.optimizer import DistributedOptimizer
+
 FEATURES, CLASSES, BATCH = 20, 5, 24
 
 
@@ -37,3 +39,9 @@ def flat(model):
 def distance(one, other):
     """Relative distance of two models' parameters."""
     return float((flat(one) - flat(other)).norm() / flat(other).norm())
+
+
+def wrapped(session, model, recipe=None, **options):
+    """SGD with momentum on the model, distributed."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    return DistributedOptimizer(optimizer, model.named_parameters(), recipe, session=session, **options)

@@ -115,10 +115,11 @@ def test_another_ranks_state_gives_everything_but_the_residuals_and_says_what_is
     assert "velocity" not in foreign["parameters"]["0.weight"]
     norm = sum(float(entry["residual"].double().square().sum()) for entry in own["parameters"].values()) ** 0.5
     said = [record.message for record in caplog.records]
-    assert said == [
+    expected = (
         f"Rank 1 of 2 loads the state of rank 0 of 2: residuals with a norm of {norm:.3g} are lost, and velocities "
         f"start at zero. Let each rank save and load its own state to keep them."
-    ]
+    )
+    assert said == [expected]
 
 
 def test_a_plain_checkpoint_starts_every_velocity_from_its_momentum():
@@ -147,7 +148,9 @@ def test_state_that_does_not_fit_is_refused_by_name():
         _, optimizer = make(session, GRADSA)
         state = optimizer.state_dict()
         state["sparse_ring"]["parameters"]["0.weight"] = {"residual": torch.zeros(3)}
-        with pytest.raises(ValueError, match=r"Parameter '0\.weight': residual has 3 elements, but the parameter has 1280"):
+        with pytest.raises(
+            ValueError, match=r"Parameter '0\.weight': residual has 3 elements, but the parameter has 1280"
+        ):
             optimizer.load_state_dict(state)
         state["sparse_ring"]["format"] = 99
         with pytest.raises(ValueError, match="format 99, but this version reads 1"):

@@ -35,8 +35,8 @@ def train(session, recipe, seed, steps=3, average=True, skipped=frozenset()):
         gradients = gradients_of(seed, session.rank, step)
         handles = {}
         for number in order:
-            gradient = None if (session.rank, number) in skipped else gradients[number]
-            operation = GradientOperation(parameters[number], gradient, step, 0.9, False, average)
+            absent = (session.rank, number) in skipped
+            operation = GradientOperation(parameters[number], gradients[number], step, 0.9, False, average, absent)
             handles[number] = session.submit(operation)
         results.append([handles[number].wait() for number in range(len(SHAPES))])
     return results, parameters
@@ -101,7 +101,7 @@ def test_what_is_absent_everywhere_keeps_its_residual():
     def job(session):
         _, parameters = train(session, recipe, 3, steps=1)
         before = parameters[1].feedback.accumulated.copy()
-        operation = GradientOperation(parameters[1], None, 1, 0.9, False, True)
+        operation = GradientOperation(parameters[1], np.ones(1200, F), 1, 0.9, False, True, absent=True)
         assert session.submit(operation).wait() is None
         assert before.any()
         return before.tobytes() == parameters[1].feedback.accumulated.tobytes()

@@ -71,7 +71,9 @@ def test_nothing_is_lost_bit_for_bit(recipe, seed, shape, momentum, nesterov, sp
     parameter = parameter_of(recipe, shape, kernels)
     takes_momentum = recipe.takes_over_momentum and momentum > 0
     for step in range(6):
-        gradient = generator.standard_normal(numel).astype(F) * np.exp(spread * generator.standard_normal(numel)).astype(F)
+        gradient = generator.standard_normal(numel).astype(F) * np.exp(
+            spread * generator.standard_normal(numel)
+        ).astype(F)
         residual, velocity = state_of(parameter, numel)
         if takes_momentum and velocity is None:
             velocity = np.zeros(numel, F)
