@@ -1,15 +1,13 @@
 """How much of a core does a rank use while it has nothing to do, and while it waits for another rank?
 
-    mpiexec -n 2 python benchmarks/idle.py [--seconds 10]
+    mpiexec -n 2 python -m benchmarks.idle [--json PATH]
 
-Prints one JSON object with CPU seconds per second of rank 0's process: ``idle`` (no open request), ``waiting`` (an open
+Prints CPU seconds per second of rank 0's process: ``idle`` (no open request), ``waiting`` (an open
 request that rank 1 has not submitted), and for comparison ``blocking_receive`` (MPI's own wait for a message).
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,12 +15,15 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from benchmarks.measure import parse_arguments, print_table, write_json
 from sparse_ring.config import Config
 from sparse_ring.engine.engine import Engine
 from sparse_ring.engine.link import Link
 from sparse_ring.engine.operation import Agreed, Operation, Request
 from sparse_ring.observe.metrics import Metrics
 from sparse_ring.transport.mpi import MpiTransport
+
+SECONDS = 10.0
 
 
 class Nothing(Operation):
@@ -47,29 +48,29 @@ def cpu_share(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=10.0, help="length of each measurement")
-    seconds = parser.parse_args().seconds
+    arguments = parse_arguments(__doc__)
     world = MPI.COMM_WORLD
     if world.size < 2:
-        raise SystemExit("start it with: mpiexec -n 2 python benchmarks/idle.py")
+        raise SystemExit("start it with: mpiexec -n 2 python -m benchmarks.idle")
     engine = Engine(MpiTransport(), Config(), Metrics())
     first = world.rank == 0
     engine.submit(Nothing("start")).wait()
-    idle = cpu_share(lambda: time.sleep(seconds))
+    idle = cpu_share(lambda: time.sleep(SECONDS))
     if not first:
-        time.sleep(seconds)
+        time.sleep(SECONDS)
     handle = engine.submit(Nothing("late"))
     waiting = cpu_share(handle.wait)
     engine.close()
     token = np.zeros(1, dtype=np.uint8)
     if world.rank == 1:
-        time.sleep(seconds)
+        time.sleep(SECONDS)
         world.Send(token, 0)
     blocking = cpu_share(lambda: world.Recv(token, 1)) if first else 0.0
     if first:
         shares = {"idle": idle, "waiting": waiting, "blocking_receive": blocking}
-        print(json.dumps({"seconds": seconds, "cpu_share": {name: round(share, 5) for name, share in shares.items()}}))
+        rows = [[name, f"{share:.2%}"] for name, share in shares.items()]
+        print_table(f"CPU use of a rank's process over {SECONDS:.0f} s", ["state", "of a core"], rows)
+        write_json(arguments.json, "idle", {"seconds": SECONDS, "cpu_share": shares})
 
 
 if __name__ == "__main__":

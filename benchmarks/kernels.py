@@ -63,6 +63,10 @@ class Step:
         kernels.update_residual(self.residual, self.velocity, indices, values, values)
         return count
 
+    def checked(self, kernels: Kernels) -> int:
+        """The whole step as the pipeline runs it: a gradient that is not finite must change nothing."""
+        return self.ours(kernels) if kernels.all_finite(self.gradient) else 0
+
     def _torch(self, select: Callable[[torch.Tensor], torch.Tensor]) -> int:
         gradient, velocity, residual = self.torch_state
         velocity.mul_(MOMENTUM).add_(gradient)
@@ -99,6 +103,7 @@ def measure_step() -> dict[str, Any]:
     native = kernels_for()
     candidates: dict[str, Callable[[], object]] = {
         "sparse_ring": lambda: step.ours(native),
+        "sparse_ring, finite check before": lambda: step.checked(native),
         "sparse_ring, fused pass alone": lambda: step.fused(native),
         "sparse_ring, scalar": lambda: step.ours(kernels_for("scalar")),
         "torch, threshold": step.torch_threshold,

@@ -27,6 +27,7 @@ from sparse_ring.identity import Identity, Placement, introduce
 from sparse_ring.kernels.table import kernels_for
 from sparse_ring.observe.logs import configure_logging
 from sparse_ring.observe.metrics import Metrics
+from sparse_ring.observe.progress import Progress
 from sparse_ring.transport.base import Transport
 from sparse_ring.transport.world import open_world
 
@@ -48,6 +49,8 @@ class Session:
         What operations work with.
     pending
         The operations in flight by number (``start``, ``finish``), and what makes the caller's results of theirs.
+    progress
+        Told of each optimizer step.
     on_close
         Called with the session by ``close()``, while collectives still work.
 
@@ -77,6 +80,8 @@ class Session:
             raise
         self.local_rank, self.local_size = self.placement.local_rank, self.placement.local_size
         self.cross_rank, self.cross_size = self.placement.cross_rank, self.placement.cross_size
+        self.progress = Progress(self)
+        self.on_close.append(self.progress.close)
 
     def submit(self, operation: Operation) -> Handle:
         """Hand an operation to the engine. Raises ValueError where one of its name is in flight."""

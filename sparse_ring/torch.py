@@ -14,7 +14,6 @@ from sparse_ring.functions import (
     broadcast_parameters,
     parameter_hash,
 )
-
 from sparse_ring.ops import (
     Average,
     Max,
@@ -104,6 +103,5 @@ __all__ = [
     "rank",
     "shutdown",
     "size",
-
     "synchronize",
 ]

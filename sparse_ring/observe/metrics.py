@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 
 @dataclass(slots=True)
@@ -69,3 +69,13 @@ class Metrics:
     def wire_ratio(self) -> float:
         """Bytes a dense float32 ring would have sent / bytes sent; 1 before any."""
         return self.ring_bytes / self.gradient_wire_bytes if self.gradient_wire_bytes else 1.0
+
+    def copy(self) -> Metrics:
+        """Return the totals as they are now."""
+        return replace(self)
+
+    def since(self, earlier: Metrics) -> Metrics:
+        """Return what was counted after ``earlier``, a copy of these totals."""
+        return Metrics(
+            **{entry.name: getattr(self, entry.name) - getattr(earlier, entry.name) for entry in fields(self)}
+        )

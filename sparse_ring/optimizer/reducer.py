@@ -98,6 +98,9 @@ class GradientReducer:
         """Count an optimizer step."""
         self.step += 1
         self.session.metrics.steps += 1
+        self.session.progress.step()
+        if self.step == self.recipe.warmup:
+            self.session.progress.warmed_up()
 
     def in_flight(self) -> bool:
         """Return whether gradients are being shared."""

@@ -4,6 +4,7 @@ import time
 
 import torch
 
+from sparse_ring.engine.link import FIRST_DATA_TAG
 from sparse_ring.recipe import TopK
 from tests.helpers import run_ranks
 from tests.optimizer.models import model_of, wrapped
@@ -23,29 +24,33 @@ class _Wait(torch.autograd.Function):
         return gradient, None
 
 
-def test_gradients_leave_before_backward_has_ended():
-    """The first layer's backward waits until the last layer's gradient was exchanged: without overlap it would wait forever."""
+def left_before_backward_ended(session):
+    """The first layer's backward waits until the last layer's gradient was exchanged; returns what timestamps say.
 
-    def job(session):
-        model = model_of()
-        optimizer = wrapped(session, model, TopK(density=0.1, minimum_elements=10))
-        record = next(r for r in optimizer._reducer.records if r.name == "2.weight")
-        left = []
-        isend = session.engine.link._transport.isend
+    Without overlap it would wait in vain.
+    """
+    model = model_of()
+    optimizer = wrapped(session, model, TopK(density=0.1, minimum_elements=10))
+    record = next(r for r in optimizer._reducer.records if r.name == "2.weight")
+    transport = session.engine.link._transport
+    left, isend = [], transport.isend
 
-        def recording(*arguments):
+    def recording(data, destination, tag):
+        if tag >= FIRST_DATA_TAG:
             left.append(time.perf_counter())
-            return isend(*arguments)
+        return isend(data, destination, tag)
 
-        session.engine.link._transport.isend = recording
+    def wait():
+        assert record.handle.wait(timeout=30) is not None
 
-        def wait():
-            assert record.handle.wait(timeout=30) is not None
+    transport.isend = recording
+    hidden = model[1](_Wait.apply(model[0](torch.ones(3, 20)), wait))
+    model[2](hidden).sum().backward()
+    ended = time.perf_counter()
+    optimizer.step()
+    transport.isend = isend
+    return min(left) < ended
 
-        hidden = model[1](_Wait.apply(model[0](torch.ones(3, 20)), wait))
-        model[2](hidden).sum().backward()
-        ended = time.perf_counter()
-        optimizer.step()
-        return min(left) < ended
 
-    assert run_ranks(2, job) == [True, True]
+def test_gradients_leave_before_backward_has_ended():
+    assert run_ranks(2, left_before_backward_ended) == [True, True]

@@ -1,0 +1,36 @@
+# The targets are the CI jobs. PYTHON chooses the interpreter of the virtual environment.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+NATIVE := $(wildcard native/*.cpp native/*.h)
+
+.PHONY: venv test lint demo docs clean
+.DEFAULT_GOAL := test
+
+venv: $(STAMP)
+
+# The module goes first, so that a change to any native file builds it again.
+$(STAMP): pyproject.toml setup.cfg constraints-cpu.txt $(NATIVE)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	rm -f sparse_ring/_native*.so
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints-cpu.txt -e '.[mpich,dev]'
+	touch $@
+
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+demo: venv
+	$(BIN)/sparse-ring-run -np 2 $(BIN)/python examples/digits.py
+
+docs: venv
+	$(BIN)/python docs/environment.py > docs/environment.md
+
+clean:
+	rm -rf build dist *.egg-info sparse_ring/_native*.so $(STAMP) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find sparse_ring launcher tests docs examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,86 @@
+"""The line on rank 0 that tells how training goes, and the table at its end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Protocol, TextIO
+
+from sparse_ring.config import Config
+from sparse_ring.observe.metrics import Metrics
+from sparse_ring.observe.summary import Column, short, summary_table
+
+INTERVAL_SECONDS = 1.0
+
+
+class Observed(Protocol):
+    """What of a session is looked at."""
+
+    rank: int
+    size: int
+    config: Config
+    metrics: Metrics
+
+
+class Progress:
+    """Shows a line at most once a second, from ``step()`` calls, on rank 0's stderr.
+
+    ``SPARSE_RING_PROGRESS`` 1 shows it always, 0 never; ``auto`` where stderr is a terminal or ``sparse-ring-run``
+    shows it. A line ends in a carriage return, so that the next one takes its place. ``clock`` gives seconds.
+    """
+
+    def __init__(
+        self, session: Observed, *, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._session, self._clock = session, clock
+        self._stream = sys.stderr if stream is None else stream
+        setting = session.config.progress
+        wanted = setting == "1" or (setting == "auto" and (self._stream.isatty() or bool(session.config.launcher)))
+        self.enabled = wanted and session.rank == 0
+        self._started_at = self._shown_at = clock()
+        self._steps = self._shown_steps = 0
+        self._shown_exposed = session.metrics.exposed_seconds
+        self._line = ""
+        self._warm: tuple[Metrics, int, float] | None = None
+
+    def warmed_up(self) -> None:
+        """Count from here on a second time, for the table's column after the recipe's warm-up."""
+        self._warm = (self._session.metrics.copy(), self._steps, self._clock())
+
+    def step(self, loss: float | None = None) -> None:
+        """Count one optimizer step and show the line where it is time; ``loss`` is shown where it is given."""
+        self._steps += 1
+        now = self._clock()
+        if self.enabled and now - self._shown_at >= INTERVAL_SECONDS:
+            self._show(now, loss)
+
+    def close(self, _: object = None) -> None:
+        """Let the last line stay and write the table. Takes what ``Session.on_close`` passes; does nothing twice."""
+        if self.enabled and self._steps:
+            line = f"{self._line}\n" if self._line else ""
+            self._stream.write(f"{line}{summary_table(self._columns(), self._session.size)}\n")
+            self._stream.flush()
+        self.enabled = False
+
+    def _columns(self) -> list[Column]:
+        metrics, now = self._session.metrics, self._clock()
+        columns = [Column("whole run", metrics, now - self._started_at)]
+        if self._warm is not None and self._steps > self._warm[1]:
+            earlier, steps, clock = self._warm
+            columns.append(Column(f"after {steps} warm-up steps", metrics.since(earlier), now - clock))
+        return columns
+
+    def _show(self, now: float, loss: float | None) -> None:
+        metrics, steps = self._session.metrics, self._steps - self._shown_steps
+        exposed = (metrics.exposed_seconds - self._shown_exposed) / steps
+        parts = [f"step {self._steps}", f"{steps / (now - self._shown_at):.1f} steps/s"]
+        parts += [f"loss {loss:.4g}"] if loss is not None else []
+        parts += [f"message ratio {short(metrics.message_ratio)}", f"exposed {exposed * 1e3:.1f} ms/step"]
+        line = " · ".join(parts)
+        # On a terminal, spaces cover the end of a longer line; sparse-ring-run erases it by itself.
+        covered = line.ljust(len(self._line)) if self._stream.isatty() else line
+        self._stream.write(covered + "\r")
+        self._stream.flush()
+        self._line = line
+        self._shown_at, self._shown_steps, self._shown_exposed = now, self._steps, metrics.exposed_seconds
