@@ -211,7 +211,8 @@ def init(comm: Any = None, *, config: Config | None = None) -> None:
         return
     config = config or Config.from_environment()
     transport, free = open_world(comm)
-    configure_logging(config.log_level, transport.rank)
+    # sparse-ring-run puts the rank before each line itself.
+    configure_logging(config.log_level, None if config.launcher else transport.rank)
     try:
         session = Session(transport, config)
     except BaseException:

@@ -197,6 +197,9 @@ def test_log_lines_name_the_rank_through_one_handler(
     logger.warning("two")
     logger.error("three")
     assert capsys.readouterr().err == "[rank 2] INFO sparse_ring.engine: one\n[rank 3] ERROR sparse_ring: three\n"
+    configure_logging("error", None)
+    logger.error("four")
+    assert capsys.readouterr().err == "ERROR sparse_ring: four\n"
     logger.handlers[:] = [logging.NullHandler()]
     configure_logging("info", 4)
     assert [type(handler) for handler in logger.handlers] == [logging.NullHandler]

@@ -104,7 +104,7 @@ def test_two_ranks_under_the_installed_launcher(environment: Path, tmp_path: Pat
     command = [str(environment / "bin" / "sparse-ring-run"), "-np", "2", "python", "script.py"]
     search = os.pathsep.join([str(environment / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
     # An MPI from a wheel lies in its environment, where mpi4py looks for it in the environment of the running Python.
-    found = sorted(Path(sys.prefix, "lib").glob("libmpi.so*"))
+    found = sorted(Path(sys.prefix, "lib").glob("libmpi.so.*"))
     library = {"MPI4PY_LIBMPI": str(found[0])} if found else {}
     printed = run(*command, cwd=tmp_path, PATH=search, OMP_NUM_THREADS="1", **library)
     result = f'["0.1.0", {FOUND}, 2, [0.0, 3.0, 6.0]]'

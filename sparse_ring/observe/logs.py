@@ -15,10 +15,10 @@ LEVELS = {
 }
 
 
-def configure_logging(level: str, rank: int) -> None:
+def configure_logging(level: str, rank: int | None) -> None:
     """Set the library's level; give it a handler to stderr only where neither it nor the root has one.
 
-    Called again, it renames the rank of its own handler and leaves others alone.
+    Lines begin with the rank, unless it is None: then somebody else says whose they are. Called again, it renames the rank of its own handler and leaves others alone.
     """
     logger = logging.getLogger("sparse_ring")
     logger.setLevel(LEVELS[level])
@@ -26,8 +26,9 @@ def configure_logging(level: str, rank: int) -> None:
     if not own and not logger.hasHandlers():
         own = [_RankHandler()]
         logger.addHandler(own[0])
+    prefix = "" if rank is None else f"[rank {rank}] "
     for handler in own:
-        handler.setFormatter(logging.Formatter(f"[rank {rank}] %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(logging.Formatter(f"{prefix}%(levelname)s %(name)s: %(message)s"))
 
 
 class _RankHandler(logging.StreamHandler):  # type: ignore[type-arg]

@@ -7,6 +7,7 @@ counts bytes in a C int.
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -90,8 +91,10 @@ class MpiTransport(Transport):
         self._comm = None
 
     def abort(self, code: int) -> None:
-        """End all processes of the job."""
+        """End all processes of the job, and this one."""
         self._parent.Abort(code)
+        # MPICH's Abort may return before its launcher ends this process, which would then run on into Finalize.
+        os._exit(code)
 
     def start_receive(self, piece: Bytes, source: int, tag: int) -> Request:
         """Post the receive of one piece."""
