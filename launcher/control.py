@@ -31,7 +31,9 @@ class Report:
     ordered
         The command was told to end before it did.
     reason
-        Why the command could not be started; empty where it was.
+        Of ``hello``: why the command could not be started. Of ``ended``: its uncaught exception. Else empty.
+    member
+        Of ``ended``: the rank had called ``init()`` and not ``shutdown()``.
     """
 
     event: str
@@ -41,6 +43,7 @@ class Report:
     status: int = 0
     ordered: bool = False
     reason: str = ""
+    member: bool = False
 
     def encode(self) -> bytes:
         """Return the line, newline included."""

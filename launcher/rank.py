@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from typing import Any
 
 from sparse_ring.config import process_environment
 
@@ -25,13 +26,15 @@ from .processes import adopt_orphans, descendants, dying_with, exit_code, send
 LEFTOVER_SECONDS = 0.5
 """How long the helpers of a command that has ended may take to end by themselves."""
 NOT_STARTED = 127
+REASON_CHARACTERS = 200
 
 
 class Supervisor:
     """Runs one rank's command, reports how it ended and sees that nothing of it is left."""
 
-    def __init__(self, rank: int, channel: socket.socket, stub_alive: int) -> None:
+    def __init__(self, rank: int, channel: socket.socket, stub_alive: int, member_file: str) -> None:
         self._rank, self._channel, self._stub_alive = rank, channel, stub_alive
+        self._member_file = member_file
         self._pid = 0
         self._status: int | None = None
         self._ordered = self._released = self._alone = False
@@ -55,7 +58,8 @@ class Supervisor:
         self._start(command)
         while self._status is None:
             self._step()
-        self._say("ended", status=self._status, ordered=self._ordered)
+        member, reason = self._membership()
+        self._say("ended", status=self._status, ordered=self._ordered, member=member, reason=reason)
         if self._term_at is None and self._kill_at is None:
             self._term_at = time.monotonic() + LEFTOVER_SECONDS
         while descendants(os.getpid()):
@@ -80,6 +84,7 @@ class Supervisor:
                 close_fds=False,
                 start_new_session=True,
                 preexec_fn=dying_with(os.getpid()),
+                env=process_environment() | {"SPARSE_RING_MEMBER_FILE": self._member_file},
             )
             self._pid = self._process.pid
         except OSError as error:
@@ -96,6 +101,14 @@ class Supervisor:
         for reader, writer in outputs:
             os.close(reader)
             os.close(writer)
+
+    def _membership(self) -> tuple[bool, str]:
+        """Return whether the rank has not left its job, and the first line of its uncaught exception."""
+        try:
+            with open(self._member_file) as file:
+                return True, file.readline(REASON_CHARACTERS).strip()
+        except OSError:
+            return False, ""
 
     def _step(self) -> None:
         """Wait for something to happen, at most 0.1 s while a deadline is open, and act on it."""
@@ -160,11 +173,10 @@ class Supervisor:
         self._kill()
         self._say("orphaned")
 
-    def _say(self, event: str, *, status: int = 0, ordered: bool = False) -> None:
+    def _say(self, event: str, **details: Any) -> None:
         if self._alone:
             return
-        now = time.monotonic()
-        report = Report(event=event, rank=self._rank, pid=self._pid, time=now, status=status, ordered=ordered)
+        report = Report(event=event, rank=self._rank, pid=self._pid, time=time.monotonic(), **details)
         try:
             self._channel.sendall(report.encode())
         except OSError:
@@ -189,7 +201,7 @@ def main() -> None:
     os.close(stub_end)
     os.setsid()
     adopt_orphans()
-    os._exit(Supervisor(rank, channel, alive).run(command))
+    os._exit(Supervisor(rank, channel, alive, f"{path}.{rank}").run(command))
 
 
 if __name__ == "__main__":

@@ -85,9 +85,12 @@ def failure_of(state: RankState) -> Failure | None:
         return Failure(text, state.abort_code, state.aborted_at, own=True)
     ended = state.ended
     if ended is not None and not ended.ordered:
+        if ended.status == 0 and ended.member:
+            return Failure(f"{name} ended with exit code 0, but without shutdown()", 1, ended.time, own=True)
         if ended.status == 0:
             return None
         text = f"{name}: {state.hello.reason}" if state.hello.reason else f"{name} {describe(ended.status)}"
+        text += f" ({ended.reason})" if ended.reason else ""
         return Failure(text, exit_code(ended.status), ended.time, own=True)
     if ended is None and state.lost_at is not None:
         text = f"{name} was ended, as the process that watches it was killed"

@@ -80,6 +80,10 @@ class Config:
         valid=lambda v: v >= 0,
     )  # fmt: skip
     launcher: str = _setting("", str, "set by sparse-ring-run", "Set by sparse-ring-run for the ranks it starts.")
+    member_file: str = _setting(
+        "", str, "set by sparse-ring-run", "File that exists from init() to shutdown(): a rank that ends while it exists "
+        "has failed. Holds the exception, if there was one.",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         for entry in fields(self):

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -166,6 +167,10 @@ class _Default:
 
     def __init__(self, session: Session, free: Callable[[], None]) -> None:
         self.session, self.free = session, free
+        # Whoever watches this process sees by it whether it left the job before it ended.
+        self._member_file = Path(session.config.member_file) if session.config.member_file else None
+        if self._member_file is not None:
+            self._member_file.touch()
         self._previous_hook = sys.excepthook
         sys.excepthook = self._hook = self._uncaught
 
@@ -175,6 +180,10 @@ class _Default:
         sys.stderr.flush()
         # An interactive prompt goes on after an error, and so may the job.
         if self.session.usable and self.session.size > 1 and not hasattr(sys, "ps1"):
+            if self._member_file is not None:
+                # sparse-ring-run ends the others in order; MPI's abort would only add its own messages.
+                self._member_file.write_text(f"{kind.__name__}: {error}")
+                os._exit(1)
             # The abort ends the launcher's forwarding too, and would swallow the end of the traceback.
             time.sleep(GRACE_SECONDS)
             self.session.engine.abort(1)
@@ -186,6 +195,8 @@ class _Default:
             self.session.close()
         finally:
             self.free()
+            if self._member_file is not None:
+                self._member_file.unlink(missing_ok=True)
 
 
 _default: _Default | None = None

@@ -18,7 +18,8 @@ LEVELS = {
 def configure_logging(level: str, rank: int | None) -> None:
     """Set the library's level; give it a handler to stderr only where neither it nor the root has one.
 
-    Lines begin with the rank, unless it is None: then somebody else says whose they are. Called again, it renames the rank of its own handler and leaves others alone.
+    Lines begin with the rank, unless it is None: then somebody else says whose they are. Called again, it renames the
+    rank of its own handler and leaves others alone.
     """
     logger = logging.getLogger("sparse_ring")
     logger.setLevel(LEVELS[level])

@@ -29,6 +29,13 @@ def test_exit_0_and_ordered_ends_are_no_failures() -> None:
     assert first_failure(states) is None
 
 
+def test_exit_0_without_leaving_the_job_is_a_failure() -> None:
+    member = RankState()
+    member.take(Report(event="hello", rank=1, pid=11, time=0.0))
+    member.take(Report(event="ended", rank=1, pid=11, time=2.0, member=True))
+    assert failure_of(member) == Failure("rank 1 ended with exit code 0, but without shutdown()", 1, 2.0, own=True)
+
+
 def test_own_failure_counts_before_an_earlier_end_from_outside() -> None:
     states = [state(0, ("orphaned", 1.0, 0, False)), state(1, ("ended", 2.0, 3, False))]
     assert first_failure(states) == Failure("rank 1 ended with exit code 3", 3, 2.0, own=True)
