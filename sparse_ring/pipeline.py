@@ -7,6 +7,7 @@ the engine, which runs several together as one message a rank.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,15 +36,14 @@ Decoded = SparseGradient | Floats | None
 
 
 class Pipeline:
-    """What the parameters of one optimizer share on a rank: recipe, kernels, exchange, the message's buffer, the scratch.
+    """What the parameters of one optimizer share on a rank: kernels, exchange, the message's buffer, the scratch.
 
     plan
-        u32 hash of what the ranks agreed on; it travels in each message.
+        u32 hash of what the ranks agreed on; it travels in each message, and changes where parameters are added.
     """
 
-    def __init__(self, recipe: SparseRecipe, plan: int, kernels: Kernels, exchange: Gather) -> None:
-        self.recipe, self.plan, self.kernels, self.exchange = recipe, plan, kernels, exchange
-        self.codec = recipe.codec
+    def __init__(self, plan: int, kernels: Kernels, exchange: Gather) -> None:
+        self.plan, self.kernels, self.exchange = plan, kernels, exchange
         self.writer = MessageWriter(kernels)
         self.scratch = Scratch()
 
@@ -51,18 +51,33 @@ class Pipeline:
 class ParameterPipeline:
     """The state of one parameter and the two halves of its way.
 
+    recipe
+        From which its way is composed.
     number
         Its number on the wire.
+    name
+        As in errors; ``key`` is the operation's name, unique among all optimizers of the rank.
     sparse
         Whether it is selected and coded, or dense in the same message (then it keeps no state).
     """
 
     def __init__(
-        self, shared: Pipeline, number: int, name: str, shape: tuple[int, ...], numel: int, sparse: bool
+        self,
+        shared: Pipeline,
+        recipe: SparseRecipe,
+        number: int,
+        name: str,
+        shape: tuple[int, ...],
+        *,
+        sparse: bool,
+        key: str | None = None,
     ) -> None:
-        self.shared, self.number, self.name, self.shape, self.numel = shared, number, name, shape, numel
-        self.feedback = shared.recipe.error_feedback(numel, shared.kernels) if sparse else None
-        self.selector = shared.recipe.selector()
+        self.shared, self.recipe, self.number, self.name = shared, recipe, number, name
+        self.key = key or name
+        self.shape, self.numel = shape, math.prod(shape)
+        self.codec = recipe.codec
+        self.feedback = recipe.error_feedback(self.numel, shared.kernels) if sparse else None
+        self.selector = recipe.selector()
 
     def compress(self, gradient: Floats, step: int, momentum: float, nesterov: bool, metrics: Metrics) -> None:
         """Take in this rank's gradient (``float32[numel]``, only read) and add one frame to the shared message.
@@ -71,12 +86,12 @@ class ParameterPipeline:
         """
         shared = self.shared
         if not shared.kernels.all_finite(gradient):
-            shared.writer.add_nonfinite(self.number, shared.codec)
+            shared.writer.add_nonfinite(self.number, self.codec)
             metrics.nonfinite_frames += 1
         elif self.feedback is None:
             shared.writer.add_dense(self.number, gradient)
         else:
-            keep = shared.recipe.keep(self.numel, step)
+            keep = self.recipe.keep(self.numel, step)
             metrics.sparse_elements += self.numel
             if keep < self.numel:
                 self._compress_sparse(gradient, momentum, nesterov, keep, metrics)
@@ -92,7 +107,7 @@ class ParameterPipeline:
         assert self.feedback is not None
         sparse = self.selector.select(self.feedback, gradient, momentum, nesterov, keep, shared.kernels, shared.scratch)
         decoded = shared.scratch.decoded[: sparse.count]
-        encoded = shared.writer.add_sparse(self.number, sparse, shared.codec, decoded)
+        encoded = shared.writer.add_sparse(self.number, sparse, self.codec, decoded)
         self.feedback.sent(sparse, decoded)
         metrics.kept_elements += sparse.count
         metrics.index_bytes += encoded.index_bytes
@@ -168,16 +183,15 @@ class GradientOperation(Operation):
 
     def __post_init__(self) -> None:
         parameter = self.parameter
-        shared = parameter.shared
         self.request = Request(
-            name=parameter.name,
+            name=parameter.key,
             kind=self.KIND,
             dtype="float32",
             shape=parameter.shape,
-            detail=f"op={'Average' if self.average else 'Sum'} {shared.recipe!r} plan={shared.plan:08x}",
+            detail=f"op={'Average' if self.average else 'Sum'} {parameter.recipe!r} plan={parameter.shared.plan:08x}",
             absent=self.absent,
         )
-        kept = shared.recipe.keep(parameter.numel, self.step) if parameter.feedback else parameter.numel
+        kept = parameter.recipe.keep(parameter.numel, self.step) if parameter.feedback else parameter.numel
         self.nbytes = FRAME_HEADER.size + 4 * kept
 
     @property

@@ -15,6 +15,16 @@ LARGEST_NUMEL = 2**32 - 1
 
 
 @dataclass(frozen=True)
+class Described:
+    """A parameter before planning: dtype as in ``"float32"``, and the recipe that its group asks for."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    recipe: Recipe
+
+
+@dataclass(frozen=True)
 class PlannedParameter:
     """One parameter of the plan.
 
@@ -30,6 +40,7 @@ class PlannedParameter:
     name: str
     shape: tuple[int, ...]
     dtype: str
+    recipe: Recipe
     in_message: bool
     sparse: bool
 
@@ -41,30 +52,34 @@ class PlannedParameter:
 
 @dataclass(frozen=True)
 class Plan:
-    """A recipe applied to a model's parameters."""
+    """Recipes applied to a model's parameters."""
 
-    recipe: Recipe
     parameters: tuple[PlannedParameter, ...]
 
     @classmethod
-    def of(cls, recipe: Recipe, named: Sequence[tuple[str, tuple[int, ...], str]]) -> Plan:
-        """Plan parameters given as (name, shape, dtype); dtype as in ``"float32"``.
+    def of(cls, described: Sequence[Described]) -> Plan:
+        """Plan the parameters in this order.
 
         Messages carry float32, so float16 and bfloat16 gradients are widened for them; other dtypes (float64, complex) and
         empty parameters take the dense ring, whatever the recipe. Raises ValueError for a parameter of 2**32 elements or more.
         """
         planned = []
-        for number, (name, shape, dtype) in enumerate(named):
-            numel = math.prod(shape)
+        for number, one in enumerate(described):
+            numel = math.prod(one.shape)
             if numel > LARGEST_NUMEL:
-                raise ValueError(f"Parameter '{name}' has {numel} elements; at most {LARGEST_NUMEL} are supported.")
-            in_message = recipe.sends_messages() and numel > 0 and dtype in ("float32", "float16", "bfloat16")
-            sparse = in_message and recipe.is_sparse(shape)
-            planned.append(PlannedParameter(number, name, shape, dtype, in_message, sparse))
-        return cls(recipe, tuple(planned))
+                raise ValueError(f"Parameter '{one.name}' has {numel} elements; at most {LARGEST_NUMEL} are supported.")
+            in_message = one.recipe.sends_messages() and numel > 0 and one.dtype in ("float32", "float16", "bfloat16")
+            sparse = in_message and one.recipe.is_sparse(one.shape)
+            planned.append(PlannedParameter(number, one.name, one.shape, one.dtype, one.recipe, in_message, sparse))
+        return cls(tuple(planned))
 
     @cached_property
     def hash(self) -> int:
         """u32 over everything that must be the same on all ranks."""
-        digest = hashlib.sha256(repr((self.recipe, self.parameters)).encode()).digest()
+        digest = hashlib.sha256(repr(self.parameters).encode()).digest()
         return int.from_bytes(digest[:4], "little")
+
+    @cached_property
+    def warmup(self) -> int:
+        """Steps until every recipe has reached its final density."""
+        return max((one.recipe.warmup for one in self.parameters), default=0)

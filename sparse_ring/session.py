@@ -127,7 +127,11 @@ class Session:
 
     def unique_name(self, kind: str) -> str:
         """Return ``"<kind>.noname.<n>"``: equal on all ranks that make the same calls in the same order."""
-        return f"{kind}.noname.{next(self._names.setdefault(kind, itertools.count(1)))}"
+        return f"{kind}.noname.{self.next_number(kind)}"
+
+    def next_number(self, kind: str) -> int:
+        """Count calls by kind, from 1: equal on all ranks that make the same calls in the same order."""
+        return next(self._names.setdefault(kind, itertools.count(1)))
 
     def check(self) -> None:
         """Raise where the session is closed (NotInitializedError) or this is a forked process (SparseRingError)."""

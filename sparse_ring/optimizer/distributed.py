@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from sparse_ring import ops
 from sparse_ring.optimizer.momentum import MomentumTakeover
+from sparse_ring.optimizer.naming import RECIPE_KEY, Naming
+from sparse_ring.optimizer.overlap import Overlap
 from sparse_ring.optimizer.reducer import GradientReducer
+from sparse_ring.optimizer.scaling import unscale
 from sparse_ring.optimizer.state import KEY, exchange_state, load_exchange_state, start_from_momentum
 from sparse_ring.recipe import Dense, Recipe, recipe_named
 from sparse_ring.session import Session, current
@@ -21,8 +25,13 @@ from sparse_ring.session import Session, current
 class _Distributed(torch.optim.Optimizer):
     """What ``DistributedOptimizer`` puts in front of the optimizer's own class."""
 
+    _plain_class: ClassVar[type[torch.optim.Optimizer]]
+    # torch's GradScaler then leaves scale and flag to step(), and does not decide alone whether to call it.
+    _step_supports_amp_scaling = True
     _reducer: GradientReducer
     _takeover: MomentumTakeover
+    _naming: Naming
+    _recipe: Recipe
     _synchronized: bool
     _skip_synchronize: bool
 
@@ -49,6 +58,8 @@ class _Distributed(torch.optim.Optimizer):
         With a closure, gradients are shared after each evaluation and its loss is averaged over the ranks, so that all of
         them take the same decisions.
         """
+        if getattr(self, "found_inf", None) is not None and not self._unscaled():
+            return None
         if closure is not None:
             closure = self._shared(closure)
         else:
@@ -68,8 +79,10 @@ class _Distributed(torch.optim.Optimizer):
         if self._reducer.in_flight():
             raise RuntimeError(
                 "zero_grad() was called after backward() and before step() or synchronize(): the gradients are being "
-                "exchanged now. Call it before backward() or after step()."
+                "exchanged now. Call it before backward() or after step(), or give overlap=False to "
+                "DistributedOptimizer, which shares gradients in step() only."
             )
+        self._reducer.discard("zero_grad() dropped gradients that no step had used")
         super().zero_grad(set_to_none)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
@@ -79,13 +92,17 @@ class _Distributed(torch.optim.Optimizer):
         self._reducer.passes = passes
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Refused once ranks have agreed on the parameters."""
-        if hasattr(self, "_reducer"):
-            raise NotImplementedError(
-                "add_param_group() after DistributedOptimizer() is not supported yet: add all groups to the optimizer "
-                "before it is wrapped."
-            )
+        """As torch's; on all ranks alike, between steps. The group may have its own ``"compression"`` and ``"density"``."""
         super().add_param_group(param_group)
+        if not hasattr(self, "_reducer"):
+            return
+        if self._reducer.in_flight():
+            raise RuntimeError("add_param_group() while gradients are being exchanged: call it after step().")
+        try:
+            self._take_in([len(self.param_groups) - 1])
+        except ValueError:
+            self.param_groups.pop()
+            raise
 
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's ``state_dict()`` with this rank's residuals, velocities and warm-up position under ``"sparse_ring"``."""
@@ -106,6 +123,45 @@ class _Distributed(torch.optim.Optimizer):
             load_exchange_state(state_dict[KEY], self._reducer, self._takeover)
         else:
             start_from_momentum(self, self._takeover, self._reducer)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.optim.Optimizer:
+        """Return a plain optimizer of the wrapped class: a copy has no part in the exchange."""
+        plain = self._plain_class.__new__(self._plain_class)
+        memo[id(self)] = plain
+        for name, value in vars(self).items():
+            if name not in _OWN and name != "step":
+                vars(plain)[name] = copy.deepcopy(value, memo)
+        return plain
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        """Pickle as a plain optimizer of the wrapped class."""
+        return _new_of, (self._plain_class,), self.__getstate__()
+
+    def _take_in(self, numbers: Iterable[int]) -> None:
+        """Name, plan and hook the parameters of some groups."""
+        groups = [(number, self.param_groups[number]) for number in numbers]
+        named = self._naming.named(groups, self._recipe)
+        known = len(self._reducer.records)
+        self._reducer.add(named)
+        self._takeover.add(self._reducer.records[known:])
+        for _, group in groups:
+            # A recipe is no plain value, as checkpoints want them; the plan has it now.
+            group.pop(RECIPE_KEY, None)
+
+    def _unscaled(self) -> bool:
+        """Undo a GradScaler's scale; returns False where this step is to be skipped on all ranks."""
+        reducer = self._reducer
+        reducer.overlap.refuse("a GradScaler wants to see them all first")
+        if reducer.in_flight():
+            raise RuntimeError(
+                "A GradScaler was used for the first time after two steps without one, while gradients are being "
+                "exchanged. Give overlap=False to DistributedOptimizer."
+            )
+        parameters = [record.parameter for record in reducer.records]
+        finite = unscale(self, parameters, reducer.key("found_inf"), reducer.session)
+        if not finite:
+            reducer.discard("a GradScaler skipped the step")
+        return finite
 
     def _share(self) -> None:
         if self._skip_synchronize:
@@ -128,10 +184,14 @@ class _Distributed(torch.optim.Optimizer):
             self._synchronized = self._synchronized and self._skip_synchronize
             self._share()
             if isinstance(loss, torch.Tensor):
-                return ops.allreduce(loss.detach(), name="closure.loss", session=self._reducer.session)
+                reducer = self._reducer
+                return ops.allreduce(loss.detach(), name=reducer.key("closure.loss"), session=reducer.session)
             return loss
 
         return evaluate
+
+
+_OWN = ("_reducer", "_takeover", "_naming", "_recipe", "_synchronized", "_skip_synchronize")
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
@@ -140,25 +200,30 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     compression: Recipe | str | None = None,
     backward_passes_per_step: int = 1,
     op: Any = ops.Average,
+    overlap: bool = True,
     session: Session | None = None,
 ) -> Any:
     """Share an optimizer's gradients among all ranks: turn ``optimizer`` into a distributed one and return it.
 
     The object stays the same: its class becomes a subclass of what it was, so state, hooks, schedulers and
-    ``isinstance`` go on working. Each gradient is handed to the background thread as soon as backward has made it.
+    ``isinstance`` go on working. From the third step on, each gradient is handed to the background thread as soon as
+    backward has made it, unless the first two showed that gradients are dropped or changed before the step.
 
     Args:
-        optimizer: any ``torch.optim.Optimizer``.
+        optimizer: any ``torch.optim.Optimizer``. A parameter group may have its own ``"compression"`` (recipe or name) and
+            ``"density"``.
         named_parameters: ``model.named_parameters()``; names appear in errors and checkpoints and must be the same on all
             ranks. None: parameters are called ``"parameter.<group>.<position>"``.
         compression: a recipe, such as ``GradSA(density=0.01)``, or its name (``"gradsa"``); None: dense.
         backward_passes_per_step: gradients of this many backward passes are summed before they are shared.
         op: ``Average`` or ``Sum`` over the ranks.
+        overlap: False keeps all gradients until ``step()``: for local clipping, or loops that do not use every gradient.
         session: the session of this rank; None: the one that ``init()`` made.
 
     Raises:
         ValueError: duplicate names, optimizer parameters without a name, entries that are not (name, tensor),
-            ``backward_passes_per_step`` < 1, another op, SGD's dampening where the recipe takes over the momentum.
+            ``backward_passes_per_step`` < 1, another op, a density for a recipe without one, SGD's dampening where the
+            recipe takes over the momentum.
         NotInitializedError: before ``init()``.
     """
     session = session or current()
@@ -168,54 +233,38 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         raise ValueError(f"op is {op}, but must be Average or Sum.")
     if isinstance(optimizer, _Distributed):
         raise ValueError("This optimizer is distributed already; wrap it once.")
-    named = _named(optimizer, named_parameters)
     if backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step is {backward_passes_per_step}, but must be at least 1.")
-    reducer = GradientReducer(named, recipe, op == ops.Average, backward_passes_per_step, session)
-    try:
-        takeover = MomentumTakeover(optimizer, reducer.records)
-    except ValueError:
-        reducer.close()
-        raise
+    naming = Naming(named_parameters)
+    reducer = GradientReducer(op == ops.Average, backward_passes_per_step, Overlap(overlap), session)
+    takeover = MomentumTakeover(optimizer)
     reducer.before_submit = takeover.prepare
     plain = type(optimizer)
-    optimizer.__class__ = type(plain.__name__, (_Distributed, plain), {"__module__": plain.__module__})
-    vars(optimizer).update(_reducer=reducer, _takeover=takeover, _synchronized=False, _skip_synchronize=False)
+    vars(optimizer).update(
+        _reducer=reducer,
+        _takeover=takeover,
+        _naming=naming,
+        _recipe=recipe,
+        _synchronized=False,
+        _skip_synchronize=False,
+    )
+    members = {"__module__": plain.__module__, "_plain_class": plain}
+    optimizer.__class__ = type(plain.__name__, (_Distributed, plain), members)
+    try:
+        optimizer._take_in(range(len(optimizer.param_groups)))  # type: ignore[attr-defined]
+    except ValueError:
+        _unwrap(optimizer)
+        raise
     _rebind_step(optimizer)
     return optimizer
 
 
-def _named(
-    optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, torch.Tensor]] | None
-) -> list[tuple[str, torch.Tensor]]:
-    """Return the optimizer's parameters with their names, in the order of ``named_parameters``."""
-    owned = {
-        id(p): (f"parameter.{i}.{j}", p)
-        for i, group in enumerate(optimizer.param_groups)
-        for j, p in enumerate(group["params"])
-    }
-    if named_parameters is None:
-        return list(owned.values())
-    named = list(named_parameters)
-    if any(not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[0], str) for item in named):
-        raise ValueError("named_parameters must be (name, tensor) tuples, as model.named_parameters() yields.")
-    names = [name for name, _ in named]
-    duplicates = sorted({name for name in names if names.count(name) > 1})
-    if duplicates:
-        raise ValueError(f"named_parameters has duplicate names: {', '.join(duplicates)}.")
-    known = {id(p) for _, p in named}
-    missing = [name for key, (name, _) in owned.items() if key not in known]
-    if missing:
-        raise ValueError(
-            f"{len(missing)} optimizer parameters are not in named_parameters (by group and position: "
-            f"{', '.join(missing[:5])}). Give model.named_parameters() of every model that the optimizer updates."
-        )
-    # A tied parameter has several names; the first counts.
-    first: dict[int, tuple[str, torch.Tensor]] = {}
-    for name, p in named:
-        if id(p) in owned:
-            first.setdefault(id(p), (name, p))
-    return list(first.values())
+def _unwrap(optimizer: Any) -> None:
+    """Give a refused optimizer back as it was."""
+    optimizer._reducer.close()
+    optimizer.__class__ = optimizer._plain_class
+    for name in _OWN:
+        del vars(optimizer)[name]
 
 
 def _rebind_step(optimizer: torch.optim.Optimizer) -> None:
@@ -230,3 +279,7 @@ def _rebind_step(optimizer: torch.optim.Optimizer) -> None:
         return type(optimizer).step(optimizer, *args, **kwargs)
 
     optimizer.step = step  # type: ignore[method-assign]
+
+
+def _new_of(plain_class: type[torch.optim.Optimizer]) -> torch.optim.Optimizer:
+    return plain_class.__new__(plain_class)

@@ -13,25 +13,24 @@ from typing import Any
 
 import torch
 
-from sparse_ring.optimizer.reducer import Record
+from sparse_ring.optimizer.record import Record
 
 
 class MomentumTakeover:
     """Splits SGD's update between the exchange and the optimizer, for the records whose recipe keeps velocity."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, records: Sequence[Record]) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
-        self._records = {id(record.parameter): record for record in records}
+        self._records: dict[int, Record] = {}
         self._groups: dict[int, dict[str, Any]] = {}
         self.decay_buffers: dict[str, torch.Tensor] = {}
-        self.taken = {
-            id(record.parameter)
-            for record in records
-            if isinstance(optimizer, torch.optim.SGD)
-            and record.pipeline is not None
-            and record.planned.sparse
-            and record.pipeline.shared.recipe.takes_over_momentum
-        }
+        self.taken: set[int] = set()
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Take in parameters that are in the optimizer's groups. Raises ValueError as ``read_groups``."""
+        self._records.update((id(record.parameter), record) for record in records)
+        if isinstance(self._optimizer, torch.optim.SGD):
+            self.taken.update(id(record.parameter) for record in records if record.keeps_velocity)
         self.read_groups()
 
     def read_groups(self) -> None:

@@ -2,75 +2,57 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from sparse_ring.engine.handle import Handle
 from sparse_ring.engine.operation import Operation
 from sparse_ring.exchange.allreduce import Allreduce
+from sparse_ring.optimizer.overlap import Overlap
+from sparse_ring.optimizer.record import Record
 from sparse_ring.pipeline import GradientOperation, ParameterPipeline, Pipeline
-from sparse_ring.plan import Plan, PlannedParameter
+from sparse_ring.plan import Described, Plan, PlannedParameter
 from sparse_ring.recipe import Recipe, SparseRecipe
 from sparse_ring.session import Session
 from sparse_ring.views import Work, dtype_name
 
-
-class Record:
-    """One parameter of the optimizer: its way, what is in flight, how often backward has reached it since the last step.
-
-    pipeline
-        Its way through messages; None for a parameter that takes the dense ring.
-    momentum, nesterov
-        What the local velocity uses this step; 0 where the optimizer keeps its momentum.
-    """
-
-    def __init__(self, parameter: torch.Tensor, planned: PlannedParameter, pipeline: ParameterPipeline | None) -> None:
-        self.parameter, self.planned, self.pipeline = parameter, planned, pipeline
-        self.momentum, self.nesterov = 0.0, False
-        self.passes = 0
-        self.handle: Handle | None = None
-        self.work: Work | None = None
-        self.hook: torch.utils.hooks.RemovableHandle | None = None
-
-    @property
-    def name(self) -> str:
-        """The parameter's name, as in errors."""
-        return self.planned.name
+NamedWithRecipe = tuple[str, torch.Tensor, Recipe]
 
 
 class GradientReducer:
-    """Hands each gradient to the engine as soon as backward has made it, and puts the shared gradient in its place.
+    """Hands each gradient to the engine, as soon as backward has made it where the loop allows, and puts the shared one back.
 
     passes
         Backward passes that accumulate into one step.
     step
-        Optimizer steps so far; the recipe's warm-up position.
+        Optimizer steps so far; the recipes' warm-up position.
     """
 
-    def __init__(
-        self, named: Sequence[tuple[str, torch.Tensor]], recipe: Recipe, average: bool, passes: int, session: Session
-    ) -> None:
-        self.session, self.recipe, self.average, self.passes = session, recipe, average, passes
+    def __init__(self, average: bool, passes: int, overlap: Overlap, session: Session) -> None:
+        self.session, self.average, self.passes, self.overlap = session, average, passes, overlap
         self.step = 0
-        described = [(name, tuple(tensor.shape), dtype_name(tensor.dtype)) for name, tensor in named]
-        self.plan = Plan.of(recipe, described)
+        self.plan = Plan(())
         self.records: list[Record] = []
-        shared = None
-        if isinstance(recipe, SparseRecipe):
-            shared = Pipeline(recipe, self.plan.hash, session.kernels, session.exchanges.messages)
-        for (_, tensor), planned in zip(named, self.plan.parameters, strict=True):
-            pipeline = None
-            if shared is not None and planned.in_message:
-                pipeline = ParameterPipeline(
-                    shared, planned.number, planned.name, planned.shape, planned.numel, planned.sparse
-                )
-            self.records.append(Record(tensor, planned, pipeline))
         self.before_submit: Callable[[Record], None] = lambda record: None
+        number = session.next_number("optimizer")
+        # Two optimizers may be in flight at once, with equal names in both.
+        self._prefix = "" if number == 1 else f"optimizer.{number}."
+        self._shared = Pipeline(self.plan.hash, session.kernels, session.exchanges.messages)
+
+    def add(self, named: Sequence[NamedWithRecipe]) -> None:
+        """Take in parameters; on all ranks alike, between steps."""
+        described = [Described(one.name, one.shape, one.dtype, one.recipe) for one in self.plan.parameters]
+        for name, tensor, recipe in named:
+            described.append(Described(name, tuple(tensor.shape), dtype_name(tensor.dtype), recipe))
+        self.plan = Plan.of(described)
+        self._shared.plan = self.plan.hash
+        for (_, tensor, _), planned in zip(named, self.plan.parameters[len(self.records) :], strict=True):
+            key = self.key(planned.name)
+            self.records.append(Record(tensor, planned, key, self._way(planned, key)))
         self._hook_all()
 
     def synchronize(self) -> None:
@@ -97,20 +79,45 @@ class GradientReducer:
     def step_done(self) -> None:
         """Count an optimizer step."""
         self.step += 1
+        self.overlap.step_done()
         self.session.metrics.steps += 1
         self.session.progress.step()
-        if self.step == self.recipe.warmup:
+        if self.step == self.plan.warmup:
             self.session.progress.warmed_up()
+
+    def key(self, name: str) -> str:
+        """Return the name of an operation that belongs to this optimizer."""
+        return self._prefix + name
 
     def in_flight(self) -> bool:
         """Return whether gradients are being shared."""
         return any(record.handle is not None for record in self.records)
+
+    def discard(self, reason: str) -> None:
+        """Forget gradients that backward has made and no step has used; a loop that does this gets no overlap."""
+        if any(record.passes for record in self.records):
+            self.overlap.refuse(reason)
+            for record in self.records:
+                record.passes = 0
 
     def close(self) -> None:
         """Take the hooks off the parameters."""
         for record in self.records:
             if record.hook is not None:
                 record.hook.remove()
+
+    def _way(self, planned: PlannedParameter, key: str) -> ParameterPipeline | None:
+        if not planned.in_message or not isinstance(planned.recipe, SparseRecipe):
+            return None
+        return ParameterPipeline(
+            self._shared,
+            planned.recipe,
+            planned.number,
+            planned.name,
+            planned.shape,
+            sparse=planned.sparse,
+            key=key,
+        )
 
     def _hook_all(self) -> None:
         # A parameter that is frozen now may be unfrozen later; torch allows no hook before that.
@@ -121,13 +128,17 @@ class GradientReducer:
 
     def _hook(self, record: Record) -> Callable[[torch.Tensor], None]:
         def hook(parameter: torch.Tensor) -> None:
+            _refuse_compiled_autograd()
             record.passes += 1
-            if record.handle is not None or record.passes > self.passes:
+            if record.handle is not None:
                 raise RuntimeError(
                     f"Parameter '{record.name}': backward has reached it {record.passes} times since the last step(), but "
-                    f"backward_passes_per_step is {self.passes}. Call step() more often, or give backward_passes_per_step."
+                    f"backward_passes_per_step is {self.passes}. Call step() more often, give backward_passes_per_step, or "
+                    f"give overlap=False to share gradients in step() only."
                 )
-            if record.passes == self.passes:
+            if record.passes > self.passes:
+                self.overlap.refuse(f"backward reaches '{record.name}' more often than backward_passes_per_step")
+            elif record.passes == self.passes and self.overlap.early:
                 record.handle = self.session.submit(self._operation(record))
 
         return hook
@@ -140,34 +151,31 @@ class GradientReducer:
                 f"Parameter '{record.name}' has a {gradient.layout} gradient, which is not supported; "
                 f"build its embedding with sparse=False."
             )
+        absent = gradient is None
         # Zeros that nobody reads take no memory: they are only mapped.
         tensor = torch.zeros_like(record.parameter) if gradient is None else gradient
         dtype = torch.float32 if record.pipeline is not None else tensor.dtype
         record.work = Work(tensor, record.name, in_place=True, dtype=dtype)
         array = record.work.array()
-        if record.pipeline is None:
-            return self._dense_operation(record, array, absent=gradient is None)
-        return GradientOperation(
-            record.pipeline,
-            array.reshape(-1),
-            self.step,
-            record.momentum,
-            record.nesterov,
-            self.average,
-            absent=gradient is None,
-        )
-
-    def _dense_operation(self, record: Record, array: NDArray[Any], absent: bool) -> Operation:
-        bits = record.parameter.dtype == torch.bfloat16
+        if record.pipeline is not None:
+            return GradientOperation(
+                record.pipeline,
+                array.reshape(-1),
+                self.step,
+                record.momentum,
+                record.nesterov,
+                self.average,
+                absent,
+            )
         return Allreduce(
-            record.name,
+            record.key,
             array,
             "Average" if self.average else "Sum",
             exchanges=self.session.exchanges,
-            wire=self.recipe.wire if array.dtype == np.float32 else "native",
+            wire=record.recipe.wire if array.dtype == np.float32 else "native",
             absent=absent,
             gradient=True,
-            dtype="bfloat16" if bits else None,
+            dtype="bfloat16" if record.parameter.dtype == torch.bfloat16 else None,
         )
 
     def _finish(self, record: Record) -> None:
@@ -177,3 +185,13 @@ class GradientReducer:
         record.handle, record.work, record.passes = None, None, 0
         if handle.wait() is not None:
             record.parameter.grad = work.result()
+
+
+def _refuse_compiled_autograd() -> None:
+    # torch has no public way to ask; the module is loaded where compiled autograd is in use.
+    compiled = sys.modules.get("torch._dynamo.compiled_autograd")
+    if compiled is not None and getattr(compiled, "in_compiled_autograd_region", False):
+        raise RuntimeError(
+            "Compiled autograd runs gradient hooks inside a graph, where gradients can't be exchanged. Turn it off "
+            "(torch._dynamo.config.compiled_autograd = False); torch.compile of the model alone works."
+        )

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from sparse_ring.optimizer.momentum import MomentumTakeover
-from sparse_ring.optimizer.reducer import GradientReducer, Record
+from sparse_ring.optimizer.record import Record
+from sparse_ring.optimizer.reducer import GradientReducer
 
 KEY = "sparse_ring"
 FORMAT = 1

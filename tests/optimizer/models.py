@@ -45,3 +45,12 @@ def wrapped(session, model, recipe=None, **options):
     """SGD with momentum on the model, distributed."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     return DistributedOptimizer(optimizer, model.named_parameters(), recipe, session=session, **options)
+
+
+def warm_up(model, optimizer):
+    """The steps that are watched before gradients leave during backward."""
+    for step in range(2):
+        optimizer.zero_grad()
+        loss_of(model, step).backward()
+        optimizer.step()
+    optimizer.zero_grad()

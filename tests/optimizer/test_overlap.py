@@ -7,7 +7,7 @@ import torch
 from sparse_ring.engine.link import FIRST_DATA_TAG
 from sparse_ring.recipe import TopK
 from tests.helpers import run_ranks
-from tests.optimizer.models import model_of, wrapped
+from tests.optimizer.models import model_of, warm_up, wrapped
 
 
 class _Wait(torch.autograd.Function):
@@ -31,6 +31,7 @@ def left_before_backward_ended(session):
     """
     model = model_of()
     optimizer = wrapped(session, model, TopK(density=0.1, minimum_elements=10))
+    warm_up(model, optimizer)
     record = next(r for r in optimizer._reducer.records if r.name == "2.weight")
     transport = session.engine.link._transport
     left, isend = [], transport.isend

@@ -7,7 +7,7 @@ from torch import nn
 from sparse_ring.optimizer import DistributedOptimizer
 from sparse_ring.recipe import Dense, GradSA, TopK
 from tests.helpers import run_ranks
-from tests.optimizer.models import distance, flat, loss_of, model_of, wrapped
+from tests.optimizer.models import distance, flat, loss_of, model_of, warm_up, wrapped
 
 RECIPES = [Dense(), TopK(density=0.2, minimum_elements=10), GradSA(density=0.2, minimum_elements=10, warmup_steps=2)]
 
@@ -47,22 +47,40 @@ def test_one_backward_too_many_says_what_to_do():
     def job(session):
         model = model_of()
         optimizer = wrapped(session, model)
+        warm_up(model, optimizer)
         loss_of(model, 0).backward()
-        with pytest.raises(
-            RuntimeError, match=r"Parameter '2\.\w+': backward has reached it 2 times .*backward_passes_per_step is 1"
-        ):
+        said = r"Parameter '2\.\w+': backward has reached it 2 times .*backward_passes_per_step is 1.*overlap=False"
+        with pytest.raises(RuntimeError, match=said):
             loss_of(model, 0).backward()
         optimizer.synchronize()
 
     run_ranks(1, job)
 
 
+def test_passes_that_were_not_announced_are_summed_where_the_first_steps_show_them():
+    def job(session, passes):
+        model = model_of()
+        optimizer = wrapped(session, model)
+        for step in range(5):
+            optimizer.zero_grad()
+            halves = [loss_of(model, step, part, 2) for part in range(2)]
+            for loss in halves if passes == 2 else [halves[0] + halves[1]]:
+                loss.backward()
+            optimizer.step()
+        return model
+
+    twice = run_ranks(1, lambda session: job(session, 2))[0]
+    once = run_ranks(1, lambda session: job(session, 1))[0]
+    assert distance(twice, once) < 1e-6
+
+
 def test_zero_grad_during_the_exchange_says_what_to_do():
     def job(session):
         model = model_of()
         optimizer = wrapped(session, model)
+        warm_up(model, optimizer)
         loss_of(model, 0).backward()
-        with pytest.raises(RuntimeError, match="Call it before backward"):
+        with pytest.raises(RuntimeError, match=r"Call it before backward.*overlap=False"):
             optimizer.zero_grad()
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)
@@ -201,8 +219,8 @@ def test_sparse_gradients_are_refused_by_name():
     def job(session):
         embedding = nn.Embedding(10, 4, sparse=True)
         optimizer = wrapped(session, embedding)
+        embedding(torch.tensor([1, 2])).sum().backward()
         with pytest.raises(ValueError, match=r"Parameter 'weight' has a torch\.sparse_coo gradient.*sparse=False"):
-            embedding(torch.tensor([1, 2])).sum().backward()
-        del optimizer
+            optimizer.step()
 
     run_ranks(1, job)

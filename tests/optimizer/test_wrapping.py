@@ -98,11 +98,14 @@ def test_dampening_and_wrapping_twice_are_refused():
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, dampening=0.5)
         with pytest.raises(ValueError, match=r"Parameter '0\.weight'.*dampening=0\.5.*Set dampening=0, or use TopK"):
             DistributedOptimizer(optimizer, model.named_parameters(), GradSA(), session=session)
+        assert type(optimizer) is torch.optim.SGD
+        assert not hasattr(optimizer, "_reducer")
         optimizer = DistributedOptimizer(optimizer, model.named_parameters(), session=session)
         with pytest.raises(ValueError, match="distributed already"):
             DistributedOptimizer(optimizer, session=session)
-        with pytest.raises(NotImplementedError, match="add all groups"):
+        with pytest.raises(ValueError, match=r"1 optimizer parameters are not in named_parameters .*parameter\.1\.0"):
             optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
+        assert len(optimizer.param_groups) == 1
 
     run_ranks(1, job)
 

@@ -24,9 +24,9 @@ def gradients_of(seed, rank, step):
 
 def train(session, recipe, seed, steps=3, average=True, skipped=frozenset()):
     """Run a few steps; return the aggregates and the parameters. ``skipped``: (rank, parameter) without gradient."""
-    shared = Pipeline(recipe, 1, session.kernels, session.exchanges.messages)
+    shared = Pipeline(1, session.kernels, session.exchanges.messages)
     parameters = [
-        ParameterPipeline(shared, number, f"p{number}", shape, int(np.prod(shape)), recipe.is_sparse(shape))
+        ParameterPipeline(shared, recipe, number, f"p{number}", shape, sparse=recipe.is_sparse(shape))
         for number, shape in enumerate(SHAPES)
     ]
     results = []
@@ -113,8 +113,8 @@ def test_a_rank_that_is_not_finite_is_left_out_and_named(caplog):
     recipe = TopK(density=1.0, values="float32", minimum_elements=10)
 
     def job(session):
-        shared = Pipeline(recipe, 1, session.kernels, session.exchanges.messages)
-        parameter = ParameterPipeline(shared, 0, "fc.weight", (4, 5), 20, True)
+        shared = Pipeline(1, session.kernels, session.exchanges.messages)
+        parameter = ParameterPipeline(shared, recipe, 0, "fc.weight", (4, 5), sparse=True)
         gradient = np.full(20, session.rank + 1, F)
         if session.rank == 1:
             gradient[3] = np.nan
@@ -145,8 +145,8 @@ def test_damage_names_rank_and_parameter():
     recipe = TopK(density=0.5, minimum_elements=10)
 
     def job(session):
-        shared = Pipeline(recipe, 1, session.kernels, session.exchanges.messages)
-        parameter = ParameterPipeline(shared, 0, "fc.weight", (4, 5), 20, True)
+        shared = Pipeline(1, session.kernels, session.exchanges.messages)
+        parameter = ParameterPipeline(shared, recipe, 0, "fc.weight", (4, 5), sparse=True)
         if session.rank == 1:
             finish = shared.writer.finish
 

@@ -18,8 +18,8 @@ F = np.float32
 
 
 def parameter_of(recipe, shape, kernels="auto", sparse=True):
-    shared = Pipeline(recipe, PLAN, kernels_for(kernels), MessageRing())
-    return ParameterPipeline(shared, 0, "layer.weight", shape, int(np.prod(shape)), sparse)
+    shared = Pipeline(PLAN, kernels_for(kernels), MessageRing())
+    return ParameterPipeline(shared, recipe, 0, "layer.weight", shape, sparse=sparse)
 
 
 def send(parameter, gradient, step, momentum=0.0, nesterov=False, metrics=None):
