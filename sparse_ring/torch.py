@@ -6,6 +6,7 @@ Importing starts neither MPI nor a thread; ``init()`` does.
 
 from __future__ import annotations
 
+from sparse_ring.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from sparse_ring.errors import SparseRingError as HorovodInternalError
 from sparse_ring.functions import (
     allgather_object,
@@ -64,6 +65,7 @@ class Compression:
 __all__ = [
     "BF16",
     "Average",
+    "CheckpointError",
     "Compression",
     "Dense",
     "DistributedOptimizer",
@@ -96,11 +98,13 @@ __all__ = [
     "grouped_allreduce_async_",
     "init",
     "is_initialized",
+    "load_checkpoint",
     "local_rank",
     "local_size",
     "parameter_hash",
     "poll",
     "rank",
+    "save_checkpoint",
     "shutdown",
     "size",
     "synchronize",

@@ -53,6 +53,11 @@ class MomentumTakeover:
             group = self._groups[key]
             record.momentum, record.nesterov = float(group["momentum"]), bool(group["nesterov"])
 
+    def forget_momentum(self) -> None:
+        """Drop momentum buffers that torch has loaded for taken-over parameters: their velocities come from elsewhere."""
+        for key in self.taken:
+            self._optimizer.state.get(self._records[key].parameter, {}).pop("momentum_buffer", None)
+
     @contextmanager
     def without_momentum(self) -> Iterator[None]:
         """Within: ``param_groups`` in which the taken-over parameters have neither momentum nor weight decay."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from sparse_ring import ops
 from sparse_ring.optimizer.momentum import MomentumTakeover
 from sparse_ring.optimizer.record import Record
 from sparse_ring.optimizer.reducer import GradientReducer
@@ -84,6 +85,54 @@ def start_from_momentum(optimizer: torch.optim.Optimizer, takeover: MomentumTake
         assert record.pipeline is not None
         record.pipeline.load_state_dict(state)
     takeover.decay_buffers.clear()
+
+
+def folded_state(
+    common: Mapping[str, Any], states: Sequence[Mapping[str, Any]], size: int, reducer: GradientReducer
+) -> dict[str, Any]:
+    """Return this rank's part of the state of ``size`` ranks on another number of ranks.
+
+    ``states`` are those that fold into this rank (none, where there are more ranks now); step and weight decay's momentum are
+    the same on all ranks and come from ``common``. Residuals and velocities add up; under Average they are scaled by the ratio
+    of the numbers of ranks, so that their mean over all ranks stays. Thresholds start afresh.
+    """
+    session = reducer.session
+    scale = session.size / size if reducer.average else 1.0
+    parameters: dict[str, dict[str, Any]] = {}
+    for name, entry in common["parameters"].items():
+        if "weight_decay_buffer" in entry:
+            parameters[name] = {"weight_decay_buffer": entry["weight_decay_buffer"]}
+    for state in states:
+        for name, entry in state["parameters"].items():
+            folded = parameters.setdefault(name, {})
+            for key in ("residual", "velocity"):
+                if key in entry:
+                    folded[key] = folded.get(key, 0) + entry[key] * scale
+    rank, step = session.rank, common["step"]
+    return {"format": FORMAT, "rank": rank, "size": session.size, "step": step, "parameters": parameters}
+
+
+def plain_state(optimizer: Any) -> dict[str, Any]:
+    """Return the optimizer's ``state_dict()`` as plain torch has it; collective.
+
+    A momentum that a recipe took over is given back: SGD's recursion is linear, so its buffer is the ranks' mean velocity
+    plus weight decay's own.
+    """
+    state = torch.optim.Optimizer.state_dict(optimizer)
+    takeover, session = optimizer._takeover, optimizer._reducer.session
+    numbers = {id(p): n for n, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
+    for record in optimizer._reducer.records:
+        if id(record.parameter) not in takeover.taken:
+            continue
+        assert record.pipeline is not None
+        velocity = record.pipeline.state_dict().get("velocity")
+        local = torch.zeros(record.planned.numel) if velocity is None else torch.tensor(velocity)
+        buffer = ops.allreduce(local, name=f"{record.key}.velocity", session=session).view(record.parameter.shape)
+        decay = takeover.decay_buffers.get(record.name)
+        buffer = buffer.to(record.parameter) if decay is None else buffer.to(record.parameter) + decay
+        number = numbers[id(record.parameter)]
+        state["state"][number] = {**state["state"].get(number, {}), "momentum_buffer": buffer}
+    return state
 
 
 def _load(record: Record, entry: Mapping[str, Any]) -> None:
