@@ -80,7 +80,7 @@ def test_another_number_of_ranks_owes_what_the_old_ones_owed(tmp_path, before, a
             owed = sum(entry[name][kind].double() for _, entry in old) / (1 if sums else before)
             zeros = torch.zeros_like(owed)
             now = sum(state["parameters"][name].get(kind, zeros).double() for state, _ in new) / (1 if sums else after)
-            assert 0 < float(owed.norm())
+            assert float(owed.norm()) > 0
             assert float((now - owed).norm() / owed.norm()) < 1e-7
     assert all(state["step"] == 7 for state, _ in new)
     assert all(torch.equal(model, new[0][1]) for _, model in new)

@@ -19,7 +19,7 @@ from sparse_ring.engine.frames import MOST_ENTRIES, ROOM_BYTES, Frame, Settings,
 from sparse_ring.engine.fusion import buckets
 from sparse_ring.engine.handle import Handle, renewed
 from sparse_ring.engine.link import LOGGER, Link
-from sparse_ring.engine.operation import Agreed, Operation
+from sparse_ring.engine.operation import Agreed, Operation, Request
 from sparse_ring.engine.queue import Queue, Submitted, Turn
 from sparse_ring.engine.stall import StallCheck
 from sparse_ring.errors import MessageError, SparseRingError, StallError
@@ -185,7 +185,7 @@ class Engine:
             elif all(request.absent for request in decision.requests):
                 self._queue.finish([decision.name], [None])
             elif submitted is not None:
-                ready.append(Agreed(submitted.operation, decision.requests))
+                ready.append(Agreed(_taking_part(submitted.operation, decision.requests), decision.requests))
         for batch in buckets(ready, self._queue.fusion_threshold):
             self._run_batch(batch)
 
@@ -223,3 +223,11 @@ class Engine:
             self._exchange(frame, (), waiting)
         except StallError as error:
             LOGGER.warning("Rank %d leaves without the others' goodbye. %s", self.rank, error)
+
+
+def _taking_part(operation: Operation, requests: Sequence[Request]) -> Operation:
+    """Return what this rank runs: an absent rank learns only now what kind the others' operation is."""
+    kind = next(request.kind for request in requests if not request.absent)
+    if kind == operation.request.kind or operation.alternative is None:
+        return operation
+    return operation.alternative()

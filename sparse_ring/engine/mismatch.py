@@ -12,9 +12,10 @@ def mismatch(requests: Sequence[Request]) -> str | None:
 
     The wording is Horovod's where it has one, followed by which ranks had what.
     """
-    first = requests[0]
-    if all(request is first for request in requests):
+    if all(request is requests[0] for request in requests):
         return None
+    requests = _adapted(requests)
+    first = requests[0]
     kinds = [request.kind for request in requests]
     if _differ(kinds):
         one, other = _two(kinds)
@@ -39,6 +40,17 @@ def mismatch(requests: Sequence[Request]) -> str | None:
     if _differ(settings):
         return f"Mismatched {first.kind.upper()} settings: {', but '.join(_groups(settings))}."
     return None
+
+
+def _adapted(requests: Sequence[Request]) -> Sequence[Request]:
+    """Let absent ranks mean what the present ones do, where only the kind differs: they take part in whatever it is."""
+    present = next((request for request in requests if not request.absent), requests[0])
+
+    def adapts(request: Request) -> bool:
+        alike = request.dtype == present.dtype and request.shape[1:] == present.shape[1:]
+        return request.absent and request.kind != present.kind and alike
+
+    return [present if adapts(request) else request for request in requests]
 
 
 def _fixed_shape(request: Request) -> tuple[int, ...]:

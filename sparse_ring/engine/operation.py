@@ -7,7 +7,7 @@ ready everywhere and in what order, fuses those that may travel together, and ca
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,10 +59,13 @@ class Operation(ABC):
         See :class:`Request`.
     nbytes
         What it adds to a bucket, for the fusion threshold; the same on all ranks.
+    alternative
+        Of an absent operation: makes the one that takes part where the other ranks' is of another kind.
     """
 
     request: Request
     nbytes: int
+    alternative: Callable[[], Operation] | None = None
 
     @property
     def fusion_key(self) -> Hashable | None:

@@ -238,7 +238,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     naming = Naming(named_parameters)
     reducer = GradientReducer(op == ops.Average, backward_passes_per_step, Overlap(overlap), session)
     takeover = MomentumTakeover(optimizer)
-    reducer.before_submit = takeover.prepare
+    reducer.before_submit, reducer.found_rows = takeover.prepare, takeover.release
     plain = type(optimizer)
     vars(optimizer).update(
         _reducer=reducer,

@@ -53,6 +53,10 @@ class MomentumTakeover:
             group = self._groups[key]
             record.momentum, record.nesterov = float(group["momentum"]), bool(group["nesterov"])
 
+    def release(self, record: Record) -> None:
+        """Leave the momentum of a parameter with sparse gradients to the optimizer: rows travel whole, without velocity."""
+        self.taken.discard(id(record.parameter))
+
     def forget_momentum(self) -> None:
         """Drop momentum buffers that torch has loaded for taken-over parameters: their velocities come from elsewhere."""
         for key in self.taken:

@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from sparse_ring.engine.operation import Operation
 from sparse_ring.exchange.allreduce import Allreduce
+from sparse_ring.exchange.rows import RowGradient, Rows
 from sparse_ring.optimizer.overlap import Overlap
 from sparse_ring.optimizer.record import Record
+from sparse_ring.optimizer.rows import rows_of, sparse_gradient
 from sparse_ring.pipeline import GradientOperation, ParameterPipeline, Pipeline
 from sparse_ring.plan import Described, Plan, PlannedParameter
 from sparse_ring.recipe import Recipe, SparseRecipe
@@ -38,6 +41,7 @@ class GradientReducer:
         self.plan = Plan(())
         self.records: list[Record] = []
         self.before_submit: Callable[[Record], None] = lambda record: None
+        self.found_rows: Callable[[Record], None] = lambda record: None
         number = session.next_number("optimizer")
         # Two optimizers may be in flight at once, with equal names in both.
         self._prefix = "" if number == 1 else f"optimizer.{number}."
@@ -146,27 +150,24 @@ class GradientReducer:
     def _operation(self, record: Record) -> Operation:
         self.before_submit(record)
         gradient = record.parameter.grad
-        if gradient is not None and gradient.layout != torch.strided:
-            raise ValueError(
-                f"Parameter '{record.name}' has a {gradient.layout} gradient, which is not supported; "
-                f"build its embedding with sparse=False."
-            )
+        if gradient is not None and gradient.layout == torch.sparse_coo:
+            record.work = None
+            return self._row_operation(record, gradient)
         absent = gradient is None
         # Zeros that nobody reads take no memory: they are only mapped.
         tensor = torch.zeros_like(record.parameter) if gradient is None else gradient
         dtype = torch.float32 if record.pipeline is not None else tensor.dtype
         record.work = Work(tensor, record.name, in_place=True, dtype=dtype)
-        array = record.work.array()
+        operation = self._dense_operation(record, record.work.array(), absent)
+        if absent and record.parameter.dim() > 1:
+            # The other ranks may have sparse gradients, of which this rank has no row.
+            operation.alternative = lambda: self._row_operation(record, None)
+        return operation
+
+    def _dense_operation(self, record: Record, array: NDArray[Any], absent: bool) -> Operation:
         if record.pipeline is not None:
-            return GradientOperation(
-                record.pipeline,
-                array.reshape(-1),
-                self.step,
-                record.momentum,
-                record.nesterov,
-                self.average,
-                absent,
-            )
+            flat, momentum, nesterov = array.reshape(-1), record.momentum, record.nesterov
+            return GradientOperation(record.pipeline, flat, self.step, momentum, nesterov, self.average, absent)
         return Allreduce(
             record.key,
             array,
@@ -178,12 +179,26 @@ class GradientReducer:
             dtype="bfloat16" if record.parameter.dtype == torch.bfloat16 else None,
         )
 
+    def _row_operation(self, record: Record, gradient: torch.Tensor | None) -> Operation:
+        rows = rows_of(record.parameter, gradient, record.name)
+        return RowGradient(
+            record.key,
+            rows,
+            record.parameter.shape[0],
+            average=self.average,
+            exchanges=self.session.exchanges,
+            dtype="float32" if record.pipeline is not None else dtype_name(record.parameter.dtype),
+        )
+
     def _finish(self, record: Record) -> None:
         assert record.handle is not None
-        assert record.work is not None
         handle, work = record.handle, record.work
         record.handle, record.work, record.passes = None, None, 0
-        if handle.wait() is not None:
+        shared = handle.wait()
+        if isinstance(shared, Rows):
+            self.found_rows(record)
+            record.parameter.grad = sparse_gradient(record.parameter, shared)
+        elif shared is not None and work is not None:
             record.parameter.grad = work.result()
 
 

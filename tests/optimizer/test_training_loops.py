@@ -213,14 +213,3 @@ def test_every_dtype_and_layout(recipe, dtype):
         assert torch.equal(one, other)
     if isinstance(recipe, Dense):
         assert first[4].tolist() == [0.0, -1.5, -3.0, -4.5, -6.0]
-
-
-def test_sparse_gradients_are_refused_by_name():
-    def job(session):
-        embedding = nn.Embedding(10, 4, sparse=True)
-        optimizer = wrapped(session, embedding)
-        embedding(torch.tensor([1, 2])).sum().backward()
-        with pytest.raises(ValueError, match=r"Parameter 'weight' has a torch\.sparse_coo gradient.*sparse=False"):
-            optimizer.step()
-
-    run_ranks(1, job)
