@@ -138,7 +138,7 @@ def load_checkpoint(
     reducer, takeover = optimizer._reducer, optimizer._takeover
     takeover.read_groups()
     if "size" not in contents:
-        start_from_momentum(optimizer, takeover, reducer)
+        start_from_momentum(takeover, reducer)
     else:
         takeover.forget_momentum()
         exact = contents["size"] == session.size

@@ -45,7 +45,8 @@ def broadcast_optimizer_state(
     """Give every rank the root's optimizer state and options; works where only the root has state.
 
     Copies ``optimizer.state`` and ``param_groups`` (learning rates, …) as they are: nothing is cast, ``step()`` is never
-    run, and weights stay. What ranks keep for themselves (residuals, local velocities) is no part of these.
+    run, and weights stay. Of a distributed optimizer also what must be equal on all ranks (see its ``share_common_state``); what
+    ranks keep for themselves (residuals, local velocities) is no part of these.
     ``model`` is not needed; Horovod's callers give it. Other than tensors, values travel as pickles of the root.
 
     Raises MismatchError on all ranks where the optimizers do not hold parameters of the same shapes in the same groups.
@@ -80,6 +81,9 @@ def broadcast_optimizer_state(
     )
     if session.rank != root_rank:
         _take_over(optimizer, parameters, _with_tensors(content, tensors))
+    share_common_state = getattr(optimizer, "share_common_state", None)
+    if share_common_state is not None:
+        share_common_state(root_rank)
 
 
 def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None, session: Session | None = None) -> Any:

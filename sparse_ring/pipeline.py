@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from sparse_ring.encode import INDEX_CODES, VALUE_CODES
 from sparse_ring.engine.link import Link
 from sparse_ring.engine.operation import Agreed, Operation, Request
+from sparse_ring.error_feedback import ErrorFeedback
 from sparse_ring.errors import MessageError
 from sparse_ring.exchange.base import Gather
 from sparse_ring.kernels.base import Kernels
@@ -82,36 +84,67 @@ class ParameterPipeline:
     def compress(self, gradient: Floats, step: int, momentum: float, nesterov: bool, metrics: Metrics) -> None:
         """Take in this rank's gradient (``float32[numel]``, only read) and add one frame to the shared message.
 
-        A gradient that is not finite leaves the state untouched and becomes an empty, flagged frame.
+        A gradient that is not finite leaves the state untouched and becomes an empty, flagged frame. What is sent leaves the
+        state only in ``sent``, once all ranks' frames have been read.
         """
-        shared = self.shared
-        if not shared.kernels.all_finite(gradient):
-            shared.writer.add_nonfinite(self.number, self.codec)
-            metrics.nonfinite_frames += 1
+        kernels, writer = self.shared.kernels, self.shared.writer
+        if not kernels.all_finite(gradient):
+            self._add_nonfinite(metrics)
         elif self.feedback is None:
-            shared.writer.add_dense(self.number, gradient)
+            writer.add_dense(self.number, gradient)
         else:
             keep = self.recipe.keep(self.numel, step)
             metrics.sparse_elements += self.numel
             if keep < self.numel:
-                self._compress_sparse(gradient, momentum, nesterov, keep, metrics)
+                self._compress_sparse(self.feedback, gradient, momentum, nesterov, keep, metrics)
             else:
-                self.feedback.accumulate(gradient, momentum, nesterov)
-                shared.writer.add_dense(self.number, self.feedback.accumulated)
-                self.feedback.sent_all()
-                metrics.kept_elements += self.numel
-                metrics.value_bytes += 4 * self.numel
+                self._compress_dense(self.feedback, gradient, momentum, nesterov, metrics)
 
-    def _compress_sparse(self, gradient: Floats, momentum: float, nesterov: bool, keep: int, metrics: Metrics) -> None:
-        shared = self.shared
-        assert self.feedback is not None
-        sparse = self.selector.select(self.feedback, gradient, momentum, nesterov, keep, shared.kernels, shared.scratch)
-        decoded = shared.scratch.decoded[: sparse.count]
-        encoded = shared.writer.add_sparse(self.number, sparse, self.codec, decoded)
-        self.feedback.sent(sparse, decoded)
+    def _compress_sparse(
+        self, feedback: ErrorFeedback, gradient: Floats, momentum: float, nesterov: bool, keep: int, metrics: Metrics
+    ) -> None:
+        kernels, scratch = self.shared.kernels, self.shared.scratch
+        sparse = self.selector.select(feedback, gradient, momentum, nesterov, keep, kernels, scratch)
+        if not kernels.all_finite(sparse.values):
+            self._overflowed(feedback, metrics)
+            return
+        decoded = scratch.decoded[: sparse.count]
+        encoded = self.shared.writer.add_sparse(self.number, sparse, self.codec, decoded)
         metrics.kept_elements += sparse.count
         metrics.index_bytes += encoded.index_bytes
         metrics.value_bytes += encoded.value_bytes
+
+    def _compress_dense(
+        self, feedback: ErrorFeedback, gradient: Floats, momentum: float, nesterov: bool, metrics: Metrics
+    ) -> None:
+        feedback.accumulate(gradient, momentum, nesterov)
+        if not self.shared.kernels.all_finite(feedback.accumulated):
+            self._overflowed(feedback, metrics)
+            return
+        self.shared.writer.add_dense(self.number, feedback.accumulated)
+        metrics.kept_elements += self.numel
+        metrics.value_bytes += 4 * self.numel
+
+    def _overflowed(self, feedback: ErrorFeedback, metrics: Metrics) -> None:
+        """Finite gradients have added up beyond float32: what overflowed can't be kept, and would spoil all later steps."""
+        lost = feedback.drop_nonfinite()
+        logger.error(
+            "Parameter '%s': the residual has overflowed in %d elements, which start at zero.", self.name, lost
+        )
+        self._add_nonfinite(metrics)
+
+    def _add_nonfinite(self, metrics: Metrics) -> None:
+        self.shared.writer.add_nonfinite(self.number, self.codec)
+        metrics.nonfinite_frames += 1
+
+    def sent(self, decoded: Decoded) -> None:
+        """Take note of what all ranks have read of this one: ``decoded`` is what ``decode`` made of its own frame."""
+        if self.feedback is None or decoded is None:
+            return
+        if isinstance(decoded, SparseGradient):
+            self.feedback.sent(decoded)
+        else:
+            self.feedback.sent_all()
 
     def decode(self, frame: Frame) -> Decoded:
         """Return what a rank sent: kept elements, a dense array, or None where its gradient was not finite.
@@ -191,8 +224,9 @@ class GradientOperation(Operation):
             detail=f"op={'Average' if self.average else 'Sum'} {parameter.recipe!r} plan={parameter.shared.plan:08x}",
             absent=self.absent,
         )
-        kept = parameter.recipe.keep(parameter.numel, self.step) if parameter.feedback else parameter.numel
-        self.nbytes = FRAME_HEADER.size + 4 * kept
+        # At the final density: ranks at different steps must form equal buckets to tell each other so.
+        final = parameter.recipe.keep(parameter.numel, parameter.recipe.warmup)
+        self.nbytes = FRAME_HEADER.size + 4 * (final if parameter.feedback else parameter.numel)
 
     @property
     def fusion_key(self) -> Hashable:
@@ -206,7 +240,7 @@ class GradientOperation(Operation):
         operations = [agreed.operation for agreed in batch]
         steps = [operation for operation in operations if isinstance(operation, GradientOperation)]
         shared = steps[0].parameter.shared
-        message = _compress(steps, link.metrics)
+        message, failure = _compress(steps, link.metrics)
         parts: list[list[Decoded | MessageError]] = [[] for _ in range(link.size)]
 
         def arrived(rank: int, data: NDArray[np.uint8]) -> None:
@@ -214,20 +248,28 @@ class GradientOperation(Operation):
 
         sent_before = link.metrics.sent_bytes
         shared.exchange.allgather(message, link, f"gradients from '{steps[0].request.name}' on", arrived)
+        if failure is not None:
+            raise failure
         _warn_nonfinite(steps, parts)
-        results = [_aggregate(step, [part[i] for part in parts], link.size) for i, step in enumerate(steps)]
+        results = [_aggregate(step, [part[i] for part in parts], link) for i, step in enumerate(steps)]
         _count(steps, message.size, link, sent_before, began)
         return results
 
 
-def _compress(steps: Sequence[GradientOperation], metrics: Metrics) -> NDArray[np.uint8]:
+def _compress(steps: Sequence[GradientOperation], metrics: Metrics) -> tuple[NDArray[np.uint8], Exception | None]:
+    """Return this rank's message; where that fails, one without frames, which the others refuse instead of waiting for it."""
     writer = steps[0].parameter.shared.writer
-    writer.begin(steps[0].step & 0xFFFFFFFF, steps[0].parameter.shared.plan)
-    for step in steps:
-        if step.absent:
-            step.gradient.fill(0.0)
-        step.parameter.compress(step.gradient, step.step, step.momentum, step.nesterov, metrics)
-    return writer.finish()
+    begin = partial(writer.begin, steps[0].step & 0xFFFFFFFF, steps[0].parameter.shared.plan)
+    begin()
+    try:
+        for step in steps:
+            if step.absent:
+                step.gradient.fill(0.0)
+            step.parameter.compress(step.gradient, step.step, step.momentum, step.nesterov, metrics)
+    except Exception as error:
+        begin()
+        return writer.finish(), error
+    return writer.finish(), None
 
 
 def _decode(steps: Sequence[GradientOperation], data: NDArray[np.uint8], rank: int) -> list[Decoded | MessageError]:
@@ -248,13 +290,14 @@ def _decode(steps: Sequence[GradientOperation], data: NDArray[np.uint8], rank: i
     return parts
 
 
-def _aggregate(step: GradientOperation, parts: Sequence[Decoded | MessageError], size: int) -> Floats | MessageError:
+def _aggregate(step: GradientOperation, parts: Sequence[Decoded | MessageError], link: Link) -> Floats | MessageError:
     whole: list[Decoded] = []
     for part in parts:
         if isinstance(part, MessageError):
             return part
         whole.append(part)
-    step.parameter.aggregate(whole, 1.0 / size if step.average else 1.0, step.gradient)
+    step.parameter.aggregate(whole, 1.0 / link.size if step.average else 1.0, step.gradient)
+    step.parameter.sent(whole[link.rank])
     return step.gradient
 
 

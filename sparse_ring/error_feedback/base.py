@@ -44,12 +44,16 @@ class ErrorFeedback(ABC):
         """
 
     @abstractmethod
-    def sent(self, sparse: SparseGradient, decoded: Floats) -> None:
-        """Take note that ``sparse`` was sent and that receivers see ``decoded`` (``float32[count]``) in its place."""
+    def sent(self, decoded: SparseGradient) -> None:
+        """Take note of what was sent, as the receivers see it: ``decoded`` has the positions and the values after coding."""
 
     @abstractmethod
     def sent_all(self) -> None:
         """Take note that the whole of ``accumulated`` was sent exactly (a dense stage): nothing waits any more."""
+
+    @abstractmethod
+    def drop_nonfinite(self) -> int:
+        """Set to zero what has overflowed; returns in how many positions."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Floats]:
@@ -58,6 +62,15 @@ class ErrorFeedback(ABC):
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Floats]) -> None:
         """Take over copies of the arrays by name; names that are missing become zeros."""
+
+
+def dropped(*arrays: Floats | None) -> int:
+    """Set all arrays to zero where any of them is not finite; returns in how many positions."""
+    present = [array for array in arrays if array is not None]
+    bad = ~np.logical_and.reduce([np.isfinite(array) for array in present])
+    for array in present:
+        array[bad] = 0.0
+    return int(bad.sum())
 
 
 def restored(state: Mapping[str, Floats], name: str, numel: int) -> Floats:

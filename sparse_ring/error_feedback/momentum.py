@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sparse_ring.error_feedback.base import ErrorFeedback, Floats, Indices, restored
+from sparse_ring.error_feedback.base import ErrorFeedback, Floats, Indices, dropped, restored
 from sparse_ring.kernels.base import Kernels
 from sparse_ring.sparse import SparseGradient
 
@@ -39,13 +39,18 @@ class MomentumResidual(ErrorFeedback):
             gradient, velocity, self.accumulated, momentum, nesterov, threshold, indices, values
         )
 
-    def sent(self, sparse: SparseGradient, decoded: Floats) -> None:
+    def sent(self, decoded: SparseGradient) -> None:
         """``r[i] = r[i] - decoded; u[i] = 0`` at the sent positions."""
-        self._kernels.update_residual(self.accumulated, self.velocity, sparse.indices, sparse.values, decoded)
+        values = self.accumulated[decoded.indices]
+        self._kernels.update_residual(self.accumulated, self.velocity, decoded.indices, values, decoded.values)
 
     def sent_all(self) -> None:
         """``r = 0``. The velocity stays: a dense stage is ordinary momentum, of which the ranks' mean is exact."""
         self.accumulated.fill(0.0)
+
+    def drop_nonfinite(self) -> int:
+        """See :meth:`ErrorFeedback.drop_nonfinite`."""
+        return dropped(self.accumulated, self.velocity)
 
     def state_dict(self) -> dict[str, Floats]:
         """Return ``residual`` and, once there is one, ``velocity``."""

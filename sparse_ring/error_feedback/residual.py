@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sparse_ring.error_feedback.base import ErrorFeedback, Floats, Indices, restored
+from sparse_ring.error_feedback.base import ErrorFeedback, Floats, Indices, dropped, restored
 from sparse_ring.kernels.base import Kernels
 from sparse_ring.sparse import SparseGradient
 
@@ -28,13 +28,18 @@ class Residual(ErrorFeedback):
         """``r = r + g``, and the elements of r at or above the threshold."""
         return self._kernels.accumulate_select(gradient, None, self.accumulated, 0.0, False, threshold, indices, values)
 
-    def sent(self, sparse: SparseGradient, decoded: Floats) -> None:
+    def sent(self, decoded: SparseGradient) -> None:
         """``r[i] = r[i] - decoded`` at the sent positions."""
-        self._kernels.update_residual(self.accumulated, None, sparse.indices, sparse.values, decoded)
+        values = self.accumulated[decoded.indices]
+        self._kernels.update_residual(self.accumulated, None, decoded.indices, values, decoded.values)
 
     def sent_all(self) -> None:
         """``r = 0``."""
         self.accumulated.fill(0.0)
+
+    def drop_nonfinite(self) -> int:
+        """See :meth:`ErrorFeedback.drop_nonfinite`."""
+        return dropped(self.accumulated)
 
     def state_dict(self) -> dict[str, Floats]:
         """Return ``residual``."""

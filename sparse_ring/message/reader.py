@@ -59,6 +59,8 @@ def _check_header(message: NDArray[np.uint8], step: int, plan: int, frames: int,
         raise MessageError(f"plan {its_plan:08x}, but {plan:08x} here: give all ranks the same model and compression")
     if its_step != step:
         raise MessageError(f"is of step {its_step}, but this rank is at {step}: resume all ranks from one checkpoint")
+    if its_frames == 0:
+        raise MessageError("is empty: that rank failed before it could send; its own error says why")
     if its_frames != frames:
         raise MessageError(f"{its_frames} frames, but {frames} were agreed")
 
@@ -78,6 +80,8 @@ def _read_frame(
     expected = kernels.crc32(message[payload:end], kernels.crc32(message[start : payload - 4]))
     if checksum != expected:
         return end, MessageError(f"frame {number} (parameter {parameter}) has a wrong checksum")
+    if np.any(message[payload + value_bytes + index_bytes : end]):
+        return end, MessageError(f"frame {number} has padding that is not zero")
     if dtype != FLOAT32 or flags & ~NONFINITE:
         return end, MessageError(f"frame {number} has unknown dtype {dtype} or flags {flags}")
     values = message[payload : payload + value_bytes]

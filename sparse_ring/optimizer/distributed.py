@@ -12,12 +12,20 @@ from typing import Any, ClassVar
 import torch
 
 from sparse_ring import ops
+from sparse_ring.functions import broadcast_object
 from sparse_ring.optimizer.momentum import MomentumTakeover
 from sparse_ring.optimizer.naming import RECIPE_KEY, Naming
 from sparse_ring.optimizer.overlap import Overlap
 from sparse_ring.optimizer.reducer import GradientReducer
 from sparse_ring.optimizer.scaling import unscale
-from sparse_ring.optimizer.state import KEY, exchange_state, load_exchange_state, start_from_momentum
+from sparse_ring.optimizer.state import (
+    KEY,
+    common_state,
+    exchange_state,
+    load_common_state,
+    load_exchange_state,
+    start_from_momentum,
+)
 from sparse_ring.recipe import Dense, Recipe, recipe_named
 from sparse_ring.session import Session, current
 
@@ -26,6 +34,7 @@ class _Distributed(torch.optim.Optimizer):
     """What ``DistributedOptimizer`` puts in front of the optimizer's own class."""
 
     _plain_class: ClassVar[type[torch.optim.Optimizer]]
+    _hooked_step: Callable[[Callable[[], Any] | None], Any]
     # torch's GradScaler then leaves scale and flag to step(), and does not decide alone whether to call it.
     _step_supports_amp_scaling = True
     _reducer: GradientReducer
@@ -64,14 +73,13 @@ class _Distributed(torch.optim.Optimizer):
             closure = self._shared(closure)
         else:
             self._share()
-        with self._takeover.without_momentum():
-            result = super().step(closure)
+        result = self._hooked_step(closure)
         self._synchronized = False
         self._reducer.step_done()
         self._takeover.read_groups()
         return result
 
-    # torch wraps the step of each class in its step hooks; the wrapped class's step, called above, runs them.
+    # torch would wrap it in the step hooks, which run around the plain step only: they see shared gradients.
     step.hooked = True  # type: ignore[attr-defined]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -93,11 +101,11 @@ class _Distributed(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As torch's; on all ranks alike, between steps. The group may have its own ``"compression"`` and ``"density"``."""
+        if hasattr(self, "_reducer"):
+            self._refuse_in_flight("add_param_group()")
         super().add_param_group(param_group)
         if not hasattr(self, "_reducer"):
             return
-        if self._reducer.in_flight():
-            raise RuntimeError("add_param_group() while gradients are being exchanged: call it after step().")
         try:
             self._take_in([len(self.param_groups) - 1])
         except ValueError:
@@ -106,6 +114,7 @@ class _Distributed(torch.optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's ``state_dict()`` with this rank's residuals, velocities and warm-up position under ``"sparse_ring"``."""
+        self._refuse_in_flight("state_dict()")
         state = dict(super().state_dict())
         state[KEY] = exchange_state(self._reducer, self._takeover)
         return state
@@ -116,13 +125,14 @@ class _Distributed(torch.optim.Optimizer):
         See :func:`sparse_ring.optimizer.state.load_exchange_state` for the state of another rank; a plain momentum buffer
         becomes every rank's velocity where the recipe keeps one.
         """
+        self._refuse_in_flight("load_state_dict()")
         plain = {name: value for name, value in state_dict.items() if name != KEY}
         super().load_state_dict(plain)
         self._takeover.read_groups()
         if KEY in state_dict:
             load_exchange_state(state_dict[KEY], self._reducer, self._takeover)
         else:
-            start_from_momentum(self, self._takeover, self._reducer)
+            start_from_momentum(self._takeover, self._reducer)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.optim.Optimizer:
         """Return a plain optimizer of the wrapped class: a copy has no part in the exchange."""
@@ -136,6 +146,10 @@ class _Distributed(torch.optim.Optimizer):
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         """Pickle as a plain optimizer of the wrapped class."""
         return _new_of, (self._plain_class,), self.__getstate__()
+
+    def _refuse_in_flight(self, what: str) -> None:
+        if self._reducer.in_flight():
+            raise RuntimeError(f"{what} was called while gradients are being exchanged: call it after step().")
 
     def _take_in(self, numbers: Iterable[int]) -> None:
         """Name, plan and hook the parameters of some groups."""
@@ -163,10 +177,25 @@ class _Distributed(torch.optim.Optimizer):
             reducer.discard("a GradScaler skipped the step")
         return finite
 
+    def share_common_state(self, root_rank: int) -> None:
+        """Give every rank the root's warm-up position and weight decay's momentum; collective.
+
+        Velocities that the root has just started from a plain momentum buffer become every rank's: one of them alone would
+        count for 1/P. Called by ``broadcast_optimizer_state``.
+        """
+        reducer, takeover = self._reducer, self._takeover
+        self._refuse_in_flight("broadcast_optimizer_state()")
+        common = broadcast_object(common_state(reducer, takeover), root_rank, session=reducer.session)
+        if reducer.session.rank != root_rank:
+            load_common_state(common, reducer, takeover)
+        takeover.read_groups()
+
     def _share(self) -> None:
         if self._skip_synchronize:
-            if not self._synchronized:
-                raise RuntimeError("step() within skip_synchronize(), but synchronize() was not called before.")
+            if not self._synchronized or self._reducer.in_flight():
+                raise RuntimeError(
+                    "step() within skip_synchronize(), but synchronize() was not called before, or backward() came after it."
+                )
         else:
             if self._synchronized:
                 warnings.warn(
@@ -248,7 +277,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         _synchronized=False,
         _skip_synchronize=False,
     )
-    members = {"__module__": plain.__module__, "_plain_class": plain}
+    members = {"__module__": plain.__module__, "_plain_class": plain, "_hooked_step": _hooked_step(plain)}
     optimizer.__class__ = type(plain.__name__, (_Distributed, plain), members)
     try:
         optimizer._take_in(range(len(optimizer.param_groups)))  # type: ignore[attr-defined]
@@ -257,6 +286,23 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         raise
     _rebind_step(optimizer)
     return optimizer
+
+
+def _hooked_step(plain: type[torch.optim.Optimizer]) -> Any:
+    """Return the plain class's step, without the momentum that was taken over, inside its step hooks.
+
+    torch runs the hooks in a wrapper around each class's step. Around them the parameter groups must be the user's own, so
+    the wrapper is taken off and put on again outside.
+    """
+    hooked = getattr(plain.step, "hooked", False)
+    step: Any = getattr(plain.step, "__wrapped__", plain.step) if hooked else plain.step
+
+    @functools.wraps(step)
+    def without_momentum(self: Any, closure: Callable[[], Any] | None = None) -> Any:
+        with self._takeover.without_momentum():
+            return step(self, closure)
+
+    return torch.optim.Optimizer.profile_hook_step(without_momentum) if hooked else without_momentum
 
 
 def _unwrap(optimizer: Any) -> None:

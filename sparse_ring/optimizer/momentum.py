@@ -21,17 +21,23 @@ class MomentumTakeover:
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
+        # A subclass with a step of its own may do anything with its momentum.
+        self._plain_step_is_sgds = type(optimizer).step is torch.optim.SGD.step
         self._records: dict[int, Record] = {}
         self._groups: dict[int, dict[str, Any]] = {}
         self.decay_buffers: dict[str, torch.Tensor] = {}
         self.taken: set[int] = set()
+        # Names of the velocities that come from a plain momentum buffer and that no step has used yet.
+        self.fresh: set[str] = set()
 
     def add(self, records: Sequence[Record]) -> None:
         """Take in parameters that are in the optimizer's groups. Raises ValueError as ``read_groups``."""
         self._records.update((id(record.parameter), record) for record in records)
-        if isinstance(self._optimizer, torch.optim.SGD):
+        if self._plain_step_is_sgds:
             self.taken.update(id(record.parameter) for record in records if record.keeps_velocity)
         self.read_groups()
+        for record in records:
+            self.start_from_momentum(record)
 
     def read_groups(self) -> None:
         """Note which group each parameter is in; called whenever the groups may be new objects.
@@ -62,6 +68,18 @@ class MomentumTakeover:
         for key in self.taken:
             self._optimizer.state.get(self._records[key].parameter, {}).pop("momentum_buffer", None)
 
+    def start_from_momentum(self, record: Record) -> None:
+        """Let a taken-over parameter's velocity start from the optimizer's momentum buffer, where there is one."""
+        if id(record.parameter) not in self.taken:
+            return
+        buffer = self._optimizer.state.get(record.parameter, {}).pop("momentum_buffer", None)
+        if buffer is not None:
+            assert record.pipeline is not None
+            velocity = buffer.detach().to("cpu", torch.float32).reshape(-1).numpy()
+            record.pipeline.load_state_dict({**record.pipeline.state_dict(), "velocity": velocity})
+            self.decay_buffers.pop(record.name, None)
+            self.fresh.add(record.name)
+
     @contextmanager
     def without_momentum(self) -> Iterator[None]:
         """Within: ``param_groups`` in which the taken-over parameters have neither momentum nor weight decay."""
@@ -77,9 +95,11 @@ class MomentumTakeover:
 
     def add_weight_decay(self) -> None:
         """Add the L2 term, after its own momentum, to the shared gradients of the taken-over parameters."""
+        self.fresh.clear()
         for key in self.taken:
             group = self._groups[key]
-            if group["weight_decay"] != 0:
+            # Where weight decay was turned off, its momentum still rings down.
+            if group["weight_decay"] != 0 or self._records[key].name in self.decay_buffers:
                 self._add_weight_decay(self._records[key], group)
 
     @torch.no_grad()

@@ -64,27 +64,56 @@ def load_exchange_state(state: Mapping[str, Any], reducer: GradientReducer, take
         decay = entry.pop("weight_decay_buffer", None)
         if decay is not None:
             takeover.decay_buffers[record.name] = decay.to(record.parameter.device).clone()
-        if "residual" in entry:
-            lost += float(torch.linalg.vector_norm(entry["residual"].double())) ** 2
-        _load(record, entry if own else {})
+        for name in ("residual", "velocity"):
+            if name in entry:
+                lost += float(torch.linalg.vector_norm(entry[name].double())) ** 2
+        if own and "velocity" not in entry:
+            # Saved under a recipe that left the momentum with the optimizer.
+            _load(record, entry)
+            takeover.start_from_momentum(record)
+        else:
+            _load(record, entry if own else {})
+    unknown = sorted(set(state["parameters"]) - {record.name for record in reducer.records})
+    if unknown:
+        logger.warning(
+            "Rank %d: the state of %d parameters is left out, as this optimizer has none of their names: %s.",
+            session.rank, len(unknown), ", ".join(unknown[:5]),
+        )  # fmt: skip
+    takeover.forget_momentum()
     if not own and lost > 0:
         logger.warning(
-            "Rank %d of %d loads the state of rank %d of %d: residuals with a norm of %.3g are lost, and velocities start "
-            "at zero. Let each rank save and load its own state to keep them.",
+            "Rank %d of %d loads the state of rank %d of %d: residuals and velocities with a norm of %.3g are lost. "
+            "Let each rank save and load its own state to keep them.",
             session.rank, session.size, state["rank"], state["size"], math.sqrt(lost),
         )  # fmt: skip
 
 
-def start_from_momentum(optimizer: torch.optim.Optimizer, takeover: MomentumTakeover, reducer: GradientReducer) -> None:
-    """After a plain torch ``state_dict`` was loaded: each taken-over parameter's velocity starts from its momentum buffer."""
-    for record in reducer.records:
-        if id(record.parameter) not in takeover.taken:
-            continue
-        buffer = optimizer.state.get(record.parameter, {}).pop("momentum_buffer", None)
-        state = {} if buffer is None else {"velocity": buffer.detach().to("cpu", torch.float32).reshape(-1).numpy()}
-        assert record.pipeline is not None
-        record.pipeline.load_state_dict(state)
+def start_from_momentum(takeover: MomentumTakeover, reducer: GradientReducer) -> None:
+    """After a plain torch ``state_dict`` was loaded: residuals start at zero, velocities from the momentum buffers."""
     takeover.decay_buffers.clear()
+    for record in reducer.records:
+        _load(record, {})
+        takeover.start_from_momentum(record)
+
+
+def common_state(reducer: GradientReducer, takeover: MomentumTakeover) -> dict[str, Any]:
+    """Return what must be equal on all ranks: warm-up position, weight decay's momentum, velocities that are still plain."""
+    velocities = {}
+    for record in reducer.records:
+        if record.name in takeover.fresh and record.pipeline is not None:
+            velocities[record.name] = record.pipeline.state_dict()["velocity"]
+    return {"step": reducer.step, "decay_buffers": dict(takeover.decay_buffers), "velocities": velocities}
+
+
+def load_common_state(state: Mapping[str, Any], reducer: GradientReducer, takeover: MomentumTakeover) -> None:
+    """Take over the root's ``common_state``."""
+    reducer.step = state["step"]
+    takeover.decay_buffers = dict(state["decay_buffers"])
+    takeover.fresh = set(state["velocities"])
+    for record in reducer.records:
+        if record.name in takeover.fresh and record.pipeline is not None:
+            velocity = state["velocities"][record.name]
+            record.pipeline.load_state_dict({**record.pipeline.state_dict(), "velocity": velocity})
 
 
 def folded_state(

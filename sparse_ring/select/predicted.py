@@ -1,8 +1,12 @@
 """A threshold predicted from the steps before, so that accumulation and selection are one pass over memory.
 
-[ours] DGC samples a threshold each step; GradSA's text names per-layer thresholds but no formula. Here the threshold of
-the last step is corrected by how many elements it let through: with a tail of the magnitudes that falls like
-exp(-x/s), d ln(count) / d ln(threshold) is about ln(density), about -4.6 at 1 % and -6.9 at 0.1 %.
+[ours] DGC samples a threshold each step; GradSA's text names per-layer thresholds but no formula. Here the threshold of the last
+step is corrected by how many elements it let through, e = ln(count / wanted):
+
+    ln(threshold) += gain * e + drift,   drift += 0.15 * gain * e
+
+Under error feedback the residual is nearly flat below the threshold, so moving it by 1 % can stop or double the flow: the gain is
+of the order of the density. The drift follows gradients that shrink or grow steadily, as under a learning-rate schedule.
 """
 
 from __future__ import annotations
@@ -22,6 +26,11 @@ _SAMPLE_ALL = 4096
 # Elements of the sample that should lie above the threshold: their number is known to about 1/sqrt(64).
 _SAMPLE_KEPT = 64
 _LARGEST = float(np.finfo(np.float32).max)
+_GAIN = 4.0  # times the density
+_LARGEST_GAIN = 0.1  # over ln(1 / density), the slope of a tail that falls like exp(-x)
+_DRIFT = 0.15  # of the gain
+_LARGEST_ERROR = 2.0  # of ln(count / wanted): a flood or a drought is not a measurement
+_LARGEST_DRIFT = 0.2  # of ln(threshold) a step
 
 
 class PredictedThreshold(Selector):
@@ -29,11 +38,15 @@ class PredictedThreshold(Selector):
 
     threshold
         What the next step will use; None before the first and when ``keep`` changed: then it is estimated from a strided
-        sample of the accumulated array (exactly, for up to 4,096 elements).
+        sample of the accumulated array (exactly, for up to 4,096 elements). Where it lets too many through, or none, the
+        ``keep`` largest are selected exactly, and the border between them is the next threshold.
+    drift
+        How much ln(threshold) is expected to change a step.
     """
 
     def __init__(self) -> None:
         self.threshold: float | None = None
+        self.drift = 0.0
         self._keep = 0
 
     def select(
@@ -60,20 +73,28 @@ class PredictedThreshold(Selector):
             count = feedback.accumulate_select(gradient, momentum, nesterov, threshold, indices, values)
         self._keep = keep
         if count > limit or count == 0:
-            sparse, threshold = select_largest(feedback.accumulated, keep if count else 1, kernels, scratch)
-            # After a miss this large the next prediction starts from a fresh sample.
-            self.threshold = None
+            sparse, self.threshold = select_largest(feedback.accumulated, keep, kernels, scratch)
             return sparse
-        self.threshold = corrected_threshold(threshold, count, keep, numel)
+        self._correct(threshold, count, numel)
         return scratch.sparse(count, numel)
 
+    def _correct(self, threshold: float, count: int, numel: int) -> None:
+        keep = self._keep
+        # Small counts are noisy, so they move it less.
+        gain = min(_LARGEST_GAIN / max(1.0, math.log(numel / keep)), _GAIN * keep / numel) * keep / (keep + 8.0)
+        error = min(max(math.log(count / keep), -_LARGEST_ERROR), _LARGEST_ERROR)
+        self.drift = min(max(self.drift + _DRIFT * gain * error, -_LARGEST_DRIFT), _LARGEST_DRIFT)
+        self.threshold = min(max(threshold * math.exp(gain * error + self.drift), SMALLEST), _LARGEST)
+
     def state_dict(self) -> dict[str, float]:
-        """Return ``threshold`` and ``keep``, once there is a threshold."""
-        return {} if self.threshold is None else {"threshold": self.threshold, "keep": float(self._keep)}
+        """Return ``threshold``, ``drift`` and ``keep``, once there is a threshold."""
+        if self.threshold is None:
+            return {}
+        return {"threshold": self.threshold, "drift": self.drift, "keep": float(self._keep)}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        """Take over ``threshold`` and ``keep``."""
-        self.threshold = state.get("threshold")
+        """Take over what ``state_dict`` returned."""
+        self.threshold, self.drift = state.get("threshold"), state.get("drift", 0.0)
         self._keep = int(state.get("keep", 0))
 
 
@@ -81,17 +102,7 @@ def estimate_threshold(accumulated: Floats, keep: int) -> float:
     """Return a magnitude that about ``keep`` elements reach, from a strided sample; positive."""
     numel = accumulated.size
     size = max(_SAMPLE_ALL, _SAMPLE_KEPT * numel // keep)
-    sample = np.abs(accumulated[:: max(1, numel // size)])
+    # An odd stride meets all columns of the matrices whose width is a power of two.
+    sample = np.abs(accumulated[:: max(1, numel // size) | 1])
     rank = min(sample.size, max(1, round(keep * sample.size / numel)))
     return max(float(np.partition(sample, sample.size - rank)[sample.size - rank]), SMALLEST)
-
-
-def corrected_threshold(threshold: float, count: int, keep: int, numel: int) -> float:
-    """Return the next step's threshold after ``count`` elements passed where ``keep`` were wanted.
-
-    Half of a Newton step on ln(count): what stays in the residual answers a change of threshold a second time, one step
-    later. Small counts are noisy, so they move it less.
-    """
-    slope = max(1.0, math.log(numel / keep))
-    gain = 0.5 / slope * keep / (keep + 8.0)
-    return min(max(threshold * math.pow(count / keep, gain), SMALLEST), _LARGEST)

@@ -15,7 +15,7 @@ def floats(*values):
 def test_a_residual_keeps_what_was_not_sent():
     feedback = Residual(3, KERNELS)
     feedback.accumulate(floats(1, -4, 2), momentum=0.9, nesterov=False)
-    feedback.sent(SparseGradient(np.array([1], np.uint32), floats(-4), 3), decoded=floats(-3.5))
+    feedback.sent(SparseGradient(np.array([1], np.uint32), floats(-3.5), 3))
     assert feedback.accumulated.tolist() == [1, -0.5, 2]
     feedback.accumulate(floats(1, 1, 1), momentum=0.9, nesterov=False)
     assert feedback.accumulated.tolist() == [2, 0.5, 3]
@@ -27,7 +27,7 @@ def test_velocity_is_accumulated_and_cut_where_it_was_sent():
     feedback.accumulate(floats(1, 2), momentum=0.5, nesterov=False)
     assert feedback.velocity.tolist() == [1.5, 3]
     assert feedback.accumulated.tolist() == [2.5, 5]
-    feedback.sent(SparseGradient(np.array([1], np.uint32), floats(5), 2), decoded=floats(5))
+    feedback.sent(SparseGradient(np.array([1], np.uint32), floats(5), 2))
     assert feedback.velocity.tolist() == [1.5, 0]
     assert feedback.accumulated.tolist() == [2.5, 0]
 
@@ -80,3 +80,15 @@ def test_state_survives_a_round_trip_as_copies(kind):
 def test_state_of_another_size_is_refused():
     with pytest.raises(ValueError, match="residual has 3 elements, but the parameter has 2"):
         Residual(2, KERNELS).load_state_dict({"residual": np.zeros(3, np.float32)})
+
+
+@pytest.mark.parametrize("kind", [Residual, MomentumResidual])
+def test_what_overflows_starts_at_zero(kind):
+    feedback = kind(3, KERNELS)
+    with np.errstate(over="ignore"):
+        for _ in range(2):
+            feedback.accumulate(floats(1, 3e38, 2), 0.9, False)
+    assert feedback.drop_nonfinite() == 1
+    assert feedback.accumulated[1] == 0
+    assert feedback.accumulated[0] > 0
+    assert all(np.isfinite(array).all() for array in feedback.state_dict().values())

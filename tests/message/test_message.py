@@ -93,6 +93,21 @@ def test_a_damaged_frame_leaves_its_neighbours_readable():
     assert "frame 1 (parameter 1) has a wrong checksum" in str(dense)
 
 
+def test_padding_must_be_zero_even_with_a_right_checksum():
+    """One frame of one sign: 1 value byte, 5 index bytes, 2 of padding."""
+    writer = MessageWriter(KERNELS)
+    writer.begin(STEP, PLAN)
+    sparse = SparseGradient(np.array([5], np.uint32), np.array([-2.0], np.float32), 10)
+    writer.add_sparse(0, sparse, Codec.named("golomb", "sign"), np.empty(1, np.float32))
+    message = writer.finish().copy()
+    assert message[-2:].tolist() == [0, 0]
+    message[-1] = 0xFF
+    checksum = zlib.crc32(message[20:40].tobytes() + message[44:].tobytes())
+    message[40:44] = np.frombuffer(struct.pack("<I", checksum), np.uint8)
+    (frame,) = read_message(message, STEP, PLAN, 1, KERNELS)
+    assert "frame 0 has padding that is not zero" in str(frame)
+
+
 @pytest.mark.parametrize("length", [0, 19, 20, 30, 44])
 def test_a_short_message_is_refused(length):
     with pytest.raises(MessageError):

@@ -67,7 +67,7 @@ def test_the_state_is_this_ranks_own_and_says_whose():
     assert (first["rank"], first["size"], first["step"]) == (0, 2, 6)
     assert second["rank"] == 1
     entry = first["parameters"]["0.weight"]
-    assert sorted(entry) == ["keep", "residual", "threshold", "velocity", "weight_decay_buffer"]
+    assert sorted(entry) == ["drift", "keep", "residual", "threshold", "velocity", "weight_decay_buffer"]
     other = second["parameters"]["0.weight"]
     assert not torch.equal(entry["residual"], other["residual"])
     assert torch.equal(entry["weight_decay_buffer"], other["weight_decay_buffer"])
@@ -113,11 +113,12 @@ def test_another_ranks_state_gives_everything_but_the_residuals_and_says_what_is
     assert float(own["parameters"]["0.weight"]["residual"].abs().sum()) > 0
     assert float(foreign["parameters"]["0.weight"]["residual"].abs().sum()) == 0
     assert "velocity" not in foreign["parameters"]["0.weight"]
-    norm = sum(float(entry["residual"].double().square().sum()) for entry in own["parameters"].values()) ** 0.5
+    lost = [entry[kind] for entry in own["parameters"].values() for kind in ("residual", "velocity")]
+    norm = sum(float(array.double().square().sum()) for array in lost) ** 0.5
     said = [record.message for record in caplog.records]
     expected = (
-        f"Rank 1 of 2 loads the state of rank 0 of 2: residuals with a norm of {norm:.3g} are lost, and velocities "
-        f"start at zero. Let each rank save and load its own state to keep them."
+        f"Rank 1 of 2 loads the state of rank 0 of 2: residuals and velocities with a norm of {norm:.3g} are lost. "
+        f"Let each rank save and load its own state to keep them."
     )
     assert said == [expected]
 

@@ -157,8 +157,53 @@ def test_damage_names_rank_and_parameter():
 
             shared.writer.finish = damaged
         gradient = np.ones(20, F)
+        before = [float(parameter.feedback.accumulated.sum()), 20.0]
         with pytest.raises(MessageError, match=r"rank 1, parameter 'fc\.weight': frame 0 .* wrong checksum") as caught:
             session.submit(GradientOperation(parameter, gradient, 0, 0.0, False, False)).wait()
-        return caught.value.rank, caught.value.parameter
+        # Nothing was applied, so nothing counts as sent: the whole gradient waits.
+        after = float(parameter.feedback.accumulated.sum())
+        return caught.value.rank, caught.value.parameter, [before[0], after] == [0.0, before[1]]
 
-    assert run_ranks(2, job) == [(1, "fc.weight")] * 2
+    assert run_ranks(2, job) == [(1, "fc.weight", True)] * 2
+
+
+def test_a_rank_that_fails_before_it_sends_is_named_by_the_others():
+    recipe = TopK(density=0.5, minimum_elements=10)
+
+    def job(session):
+        shared = Pipeline(1, session.kernels, session.exchanges.messages)
+        parameter = ParameterPipeline(shared, recipe, 0, "fc.weight", (4, 5), sparse=True)
+        if session.rank == 1:
+            parameter.compress = lambda *_: 1 / 0
+        expected = ZeroDivisionError if session.rank == 1 else MessageError
+        text = "division" if session.rank == 1 else "rank 1, parameter 'fc.weight': is empty: that rank failed"
+        with pytest.raises(expected, match=text):
+            session.submit(GradientOperation(parameter, np.ones(20, F), 0, 0.0, False, False)).wait()
+        del parameter.__dict__["compress" if session.rank == 1 else "name"]
+        parameter.name = "fc.weight"
+        return session.submit(GradientOperation(parameter, np.ones(20, F), 1, 0.0, False, False)).wait().tolist()
+
+    first, second = run_ranks(2, job)
+    assert first == second
+
+
+def test_ranks_at_different_steps_tell_each_other():
+    """Whatever the step does to the density: buckets are the same, so nobody waits for the other."""
+    recipe = GradSA(density=0.01, minimum_elements=10, warmup_steps=10)
+
+    def job(session):
+        shared = Pipeline(1, session.kernels, session.exchanges.messages)
+        handles = [
+            session.submit(
+                GradientOperation(
+                    ParameterPipeline(shared, recipe, n, f"p{n}", (300, 200), sparse=True),
+                    np.ones(60_000, F), 50 * session.rank, 0.9, False, True,
+                )
+            )
+            for n in range(3)
+        ]  # fmt: skip
+        for handle in handles:
+            with pytest.raises(MessageError, match=r"is of step .*resume all ranks from one checkpoint"):
+                handle.wait()
+
+    run_ranks(2, job, Config(fusion_threshold=200_000))
