@@ -24,7 +24,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=64, help="images a step, over all ranks")
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=0, help="weights and order of the images; the split is fixed")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if not 1 <= args.batch <= 1437:
+        parser.error("--batch must be from 1 to 1437, the number of training images")
+    return args
 
 
 def digits() -> tuple[torch.Tensor, ...]:

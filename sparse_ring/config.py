@@ -6,6 +6,7 @@ variable of that name, ``HOROVOD_…`` is read as well (ours wins). ``docs/envir
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -132,3 +133,16 @@ def launched() -> Launched | None:
 def torch_threads_chosen() -> bool:
     """Return whether the user has set torch's threads with ``OMP_NUM_THREADS``."""
     return os.environ.get("OMP_NUM_THREADS", "") != ""
+
+
+def member_file() -> str:
+    """Return ``member_file`` before the settings are read: a wrong setting must be seen as this rank's failure, too."""
+    return os.environ.get(PREFIX + "MEMBER_FILE", "")
+
+
+def unknown_settings(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment's ``SPARSE_RING_`` names that are no settings, each with the nearest one that is."""
+    environment = os.environ if environment is None else environment
+    known = [PREFIX + entry.name.upper() for entry in fields(Config)]
+    unknown = [name for name in environment if name.startswith(PREFIX) and name not in known]
+    return {name: difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0] for name in sorted(unknown)}

@@ -33,6 +33,8 @@ from sparse_ring.sparse import SparseGradient
 
 logger = logging.getLogger(__name__)
 
+MOST_NAMES = 5
+
 Floats = NDArray[np.float32]
 Decoded = SparseGradient | Floats | None
 
@@ -48,6 +50,7 @@ class Pipeline:
         self.plan, self.kernels, self.exchange = plan, kernels, exchange
         self.writer = MessageWriter(kernels)
         self.scratch = Scratch()
+        self.nonfinite: dict[int, int] = {}
 
 
 class ParameterPipeline:
@@ -302,15 +305,20 @@ def _aggregate(step: GradientOperation, parts: Sequence[Decoded | MessageError],
 
 
 def _warn_nonfinite(steps: Sequence[GradientOperation], parts: Sequence[Sequence[Decoded | MessageError]]) -> None:
+    """Tell each rank's first non-finite gradients, then the 2nd, 4th, 8th, … time, so that a run of them fills no disk."""
+    counts = steps[0].parameter.shared.nonfinite
     for rank, decoded in enumerate(parts):
-        names = [step.parameter.name for step, part in zip(steps, decoded, strict=True) if part is None]
-        if names:
+        names = [f"'{step.parameter.name}'" for step, part in zip(steps, decoded, strict=True) if part is None]
+        if not names:
+            continue
+        counts[rank] = counts.get(rank, 0) + 1
+        if counts[rank] & (counts[rank] - 1) == 0:
+            more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
             logger.warning(
-                "Step %d: the gradient of rank %d is not finite for %s; its share is left out, its residual kept.",
-                steps[0].step,
-                rank,
-                ", ".join(f"'{name}'" for name in names),
-            )
+                "Step %d: the gradient of rank %d is not finite for %s%s; its share is left out, its residual kept "
+                "(time %d).",
+                steps[0].step, rank, ", ".join(names[:MOST_NAMES]), more, counts[rank],
+            )  # fmt: skip
 
 
 def _count(steps: Sequence[GradientOperation], message_bytes: int, link: Link, sent_before: int, began: float) -> None:
@@ -320,4 +328,4 @@ def _count(steps: Sequence[GradientOperation], message_bytes: int, link: Link, s
     metrics.message_bytes += message_bytes
     metrics.ring_bytes += 2 * (link.size - 1) / link.size * dense
     metrics.gradient_wire_bytes += metrics.sent_bytes - sent_before
-    metrics.exchange_seconds += time.perf_counter() - began
+    metrics.add_exchange(began)

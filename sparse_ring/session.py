@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import logging
 import os
-import sys
-import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 import torch
 
-from sparse_ring.config import Config, torch_threads_chosen
+from sparse_ring.config import Config, member_file, torch_threads_chosen, unknown_settings
 from sparse_ring.engine.engine import Engine
 from sparse_ring.engine.handle import Handle
 from sparse_ring.engine.operation import Operation
@@ -26,18 +25,19 @@ from sparse_ring.errors import NotInitializedError, SparseRingError
 from sparse_ring.exchange.exchanges import Exchanges
 from sparse_ring.identity import Identity, Placement, introduce
 from sparse_ring.kernels.table import kernels_for
+from sparse_ring.membership import Membership
 from sparse_ring.observe.logs import configure_logging
 from sparse_ring.observe.metrics import Metrics
 from sparse_ring.observe.progress import Progress
 from sparse_ring.transport.base import Transport
-from sparse_ring.transport.world import open_world
+from sparse_ring.transport.world import abort_world, open_world, start_mpi
+
+logger = logging.getLogger(__name__)
 
 FORKED = (
     "sparse_ring cannot be used in a forked process: only the process that called init() takes part in the job. "
     "Workers such as DataLoader's are fine as long as they do not call it."
 )
-# Between an uncaught exception's traceback and the abort: enough for a launcher to forward the text.
-GRACE_SECONDS = 0.25
 
 
 class Session:
@@ -166,41 +166,20 @@ class Session:
         self.close()
 
 
+@dataclass(frozen=True)
 class _Default:
-    """The process's own session and what ``init()`` changed in the process for it."""
+    """The process's own session, and what ``shutdown()`` undoes."""
 
-    def __init__(self, session: Session, free: Callable[[], None]) -> None:
-        self.session, self.free = session, free
-        # Whoever watches this process sees by it whether it left the job before it ended.
-        self._member_file = Path(session.config.member_file) if session.config.member_file else None
-        if self._member_file is not None:
-            self._member_file.touch()
-        self._previous_hook = sys.excepthook
-        sys.excepthook = self._hook = self._uncaught
-
-    def _uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        self._previous_hook(kind, error, trace)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # An interactive prompt goes on after an error, and so may the job.
-        if self.session.usable and self.session.size > 1 and not hasattr(sys, "ps1"):
-            if self._member_file is not None:
-                # sparse-ring-run ends the others in order; MPI's abort would only add its own messages.
-                self._member_file.write_text(f"{kind.__name__}: {error}")
-                os._exit(1)
-            # The abort ends the launcher's forwarding too, and would swallow the end of the traceback.
-            time.sleep(GRACE_SECONDS)
-            self.session.engine.abort(1)
+    session: Session
+    free: Callable[[], None]
+    membership: Membership
 
     def end(self) -> None:
-        if sys.excepthook == self._hook:
-            sys.excepthook = self._previous_hook
         try:
             self.session.close()
         finally:
             self.free()
-            if self._member_file is not None:
-                self._member_file.unlink(missing_ok=True)
+            self.membership.leave()
 
 
 _default: _Default | None = None
@@ -224,20 +203,22 @@ def init(comm: Any = None, *, config: Config | None = None) -> None:
         raise SparseRingError(FORKED)
     if _default is not None:
         return
+    # First of all: other ranks may be waiting for this one from here on, whatever goes wrong.
+    membership = Membership(member_file(), abort_world)
+    membership.join()
+    start_mpi()
     config = config or Config.from_environment()
-    transport, free = open_world(comm)
+    transport, free = open_world(comm, config)
     # sparse-ring-run puts the rank before each line itself.
     configure_logging(config.log_level, None if config.launcher else transport.rank)
-    try:
-        session = Session(transport, config)
-    except BaseException:
-        free()
-        raise
+    for name, known in unknown_settings().items():
+        logger.warning("%s is no setting of sparse_ring; did you mean %s?", name, known)
+    session = Session(transport, config)
     _set_threads(config, session.placement)
     if _exit_hook_of is None:
         atexit.register(shutdown)
         _exit_hook_of = os.getpid()
-    _default = _Default(session, free)
+    _default = _Default(session, free, membership)
 
 
 def shutdown() -> None:

@@ -39,7 +39,7 @@ from sparse_ring.ops import (
     synchronize,
 )
 from sparse_ring.optimizer import DistributedOptimizer
-from sparse_ring.recipe import BF16, Dense, GradSA, TopK
+from sparse_ring.recipe import BF16, RECIPES, Dense, GradSA, Recipe, TopK
 from sparse_ring.session import (
     cross_rank,
     cross_size,
@@ -53,10 +53,15 @@ from sparse_ring.session import (
 )
 
 
-class Compression:
+class _Known(type):
+    def __getattr__(cls, name: str) -> Recipe:
+        raise AttributeError(f"There is no Compression.{name}; there are {', '.join(RECIPES)} and none.")
+
+
+class Compression(metaclass=_Known):
     """Horovod's way to name a compression: ``compression=Compression.bf16``."""
 
-    none = Dense()
+    none = dense = Dense()
     bf16 = BF16()
     topk = TopK()
     gradsa = GradSA()

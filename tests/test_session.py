@@ -278,3 +278,12 @@ def test_a_normal_end_says_goodbye_and_forked_children_do_not() -> None:
     assert output.count("sparse_ring cannot be used in a forked process") == 2
     assert output.count("parent goes on: [2.0]") == 2
     assert "Tensor 'late': rank 1 has shut down and will not take part." in output
+
+
+def test_misspelt_settings_are_told_at_init(alone: Any, caplog: pytest.LogCaptureFixture) -> None:
+    alone.setenv("SPARSE_RING_FUSION_TRESHOLD", "5")
+    with caplog.at_level(logging.WARNING, "sparse_ring"):
+        session.init()
+    assert caplog.messages == [
+        "SPARSE_RING_FUSION_TRESHOLD is no setting of sparse_ring; did you mean SPARSE_RING_FUSION_THRESHOLD?"
+    ]

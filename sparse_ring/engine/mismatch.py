@@ -38,7 +38,7 @@ def mismatch(requests: Sequence[Request]) -> str | None:
     if not _differ(settings):
         settings = [f"ragged={request.ragged}" for request in requests]
     if _differ(settings):
-        return f"Mismatched {first.kind.upper()} settings: {', but '.join(_groups(settings))}."
+        return f"Mismatched {first.kind.upper()} settings: {', but '.join(_groups(settings))}. Give all ranks the same."
     return None
 
 

@@ -11,6 +11,7 @@ from sparse_ring.engine.queue import Submitted
 from sparse_ring.errors import StallError
 
 LONGEST_INTERVAL_SECONDS = 1.0
+MOST_NAMES = 5
 
 
 class StallCheck:
@@ -35,16 +36,22 @@ class StallCheck:
             return []
         self._next = now + self._interval
         late = []
+        waiting: dict[tuple[int, ...], list[Submitted]] = {}
         for submitted in operations():
             waited = now - submitted.since
             if waited >= self._limit_seconds:
                 late.append((submitted, StallError(f"Tensor '{submitted.name}'", missing(submitted.name), waited)))
             elif now - max(submitted.since, submitted.reported) >= self._warn_seconds:
                 submitted.reported = now
-                LOGGER.warning(
-                    "Rank %d: tensor '%s' has waited %.0f s for ranks %s, which have not submitted it.",
-                    self._rank, submitted.name, waited, missing(submitted.name),
-                )  # fmt: skip
+                waiting.setdefault(tuple(missing(submitted.name)), []).append(submitted)
+        for ranks, stalled in waiting.items():
+            names = ", ".join(f"'{submitted.name}'" for submitted in stalled[:MOST_NAMES])
+            more = f" and {len(stalled) - MOST_NAMES} more" if len(stalled) > MOST_NAMES else ""
+            LOGGER.warning(
+                "Rank %d: tensor%s %s%s waited %.0f s for ranks %s, which have not submitted %s.",
+                self._rank, "s" * (len(stalled) > 1), names, f"{more} have" if len(stalled) > 1 else " has",
+                now - min(submitted.since for submitted in stalled), list(ranks), "them" if len(stalled) > 1 else "it",
+            )  # fmt: skip
         return late
 
     def goodbye(self, waited: float, absent: list[int]) -> None:

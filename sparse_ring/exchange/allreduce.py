@@ -122,7 +122,7 @@ class Allreduce(Operation):
             metrics.message_bytes += sum(operation.nbytes for operation in operations)
             metrics.ring_bytes += 4 * elements * 2 * (link.size - 1) / link.size
             metrics.gradient_wire_bytes += metrics.sent_bytes - sent
-            metrics.exchange_seconds += time.perf_counter() - started
+            metrics.add_exchange(started)
         return [operation.array for operation in operations]
 
     def _before(self, size: int) -> NDArray[Any]:

@@ -89,7 +89,7 @@ class RowGradient(Operation):
         metrics.message_bytes += table_bytes if dense else message_bytes
         metrics.ring_bytes += 4 * elements * 2 * (link.size - 1) / link.size
         metrics.gradient_wire_bytes += metrics.sent_bytes - sent_before
-        metrics.exchange_seconds += time.perf_counter() - began
+        metrics.add_exchange(began)
         return result
 
     def _through_messages(self, counts: Sequence[int], link: Link, scale: float) -> Rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, fields, replace
 
 
@@ -39,7 +40,11 @@ class Metrics:
     exchange_seconds
         The engine was busy with gradients: compressing, exchanging, adding.
     exposed_seconds
-        The training thread waited for them.
+        Of these, while the training thread waited for them.
+    waiting_seconds
+        The training thread waited, for the exchange or for ranks that were not there yet.
+    waiting_since
+        ``time.perf_counter()`` since which it waits; 0 where it does not.
     steps
         Optimizer steps.
     """
@@ -58,6 +63,8 @@ class Metrics:
     nonfinite_frames: int = 0
     exchange_seconds: float = 0.0
     exposed_seconds: float = 0.0
+    waiting_seconds: float = 0.0
+    waiting_since: float = 0.0
     steps: int = 0
 
     @property
@@ -69,6 +76,22 @@ class Metrics:
     def wire_ratio(self) -> float:
         """Bytes a dense float32 ring would have sent / bytes sent; 1 before any."""
         return self.ring_bytes / self.gradient_wire_bytes if self.gradient_wire_bytes else 1.0
+
+    def add_exchange(self, began: float) -> None:
+        """Count an exchange of gradients that began at ``time.perf_counter()`` and ends now."""
+        now, waiting_since = time.perf_counter(), self.waiting_since
+        self.exchange_seconds += now - began
+        if waiting_since:
+            self.exposed_seconds += now - max(began, waiting_since)
+
+    def start_waiting(self) -> None:
+        """The training thread begins to wait."""
+        self.waiting_since = time.perf_counter()
+
+    def stop_waiting(self) -> None:
+        """The training thread goes on."""
+        self.waiting_seconds += time.perf_counter() - self.waiting_since
+        self.waiting_since = 0.0
 
     def copy(self) -> Metrics:
         """Return the totals as they are now."""

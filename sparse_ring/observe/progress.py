@@ -12,6 +12,7 @@ from sparse_ring.observe.metrics import Metrics
 from sparse_ring.observe.summary import Column, short, summary_table
 
 INTERVAL_SECONDS = 1.0
+PLAIN_INTERVAL_SECONDS = 10.0
 
 
 class Observed(Protocol):
@@ -24,10 +25,11 @@ class Observed(Protocol):
 
 
 class Progress:
-    """Shows a line at most once a second, from ``step()`` calls, on rank 0's stderr.
+    """Shows a line from ``step()`` calls, on rank 0's stderr, and the table at the end.
 
-    ``SPARSE_RING_PROGRESS`` 1 shows it always, 0 never; ``auto`` where stderr is a terminal or ``sparse-ring-run``
-    shows it. A line ends in a carriage return, so that the next one takes its place. ``clock`` gives seconds.
+    ``SPARSE_RING_PROGRESS`` 1 shows them always, 0 never; ``auto`` where stderr is a terminal or ``sparse-ring-run`` shows
+    it. Under ``sparse-ring-run`` a line comes at most once a second and ends in a carriage return, so that the launcher shows the
+    next one in its place; elsewhere others write to the terminal, too, so it is a whole line every 10 s. ``clock`` gives seconds.
     """
 
     def __init__(
@@ -35,13 +37,13 @@ class Progress:
     ) -> None:
         self._session, self._clock = session, clock
         self._stream = sys.stderr if stream is None else stream
-        setting = session.config.progress
-        wanted = setting == "1" or (setting == "auto" and (self._stream.isatty() or bool(session.config.launcher)))
+        setting, launched = session.config.progress, bool(session.config.launcher)
+        wanted = setting == "1" or (setting == "auto" and (self._stream.isatty() or launched))
         self.enabled = wanted and session.rank == 0
+        self._interval, self._end = (INTERVAL_SECONDS, "\r") if launched else (PLAIN_INTERVAL_SECONDS, "\n")
         self._started_at = self._shown_at = clock()
         self._steps = self._shown_steps = 0
-        self._shown_exposed = session.metrics.exposed_seconds
-        self._line = ""
+        self._shown_waiting = 0.0
         self._warm: tuple[Metrics, int, float] | None = None
 
     def warmed_up(self) -> None:
@@ -52,14 +54,17 @@ class Progress:
         """Count one optimizer step and show the line where it is time; ``loss`` is shown where it is given."""
         self._steps += 1
         now = self._clock()
-        if self.enabled and now - self._shown_at >= INTERVAL_SECONDS:
+        if self._steps == 1:
+            # What came before is imports, data and the first step's own start.
+            self._started_at = self._shown_at = now
+            self._shown_steps, self._shown_waiting = 1, self._session.metrics.waiting_seconds
+        elif self.enabled and now - self._shown_at >= self._interval:
             self._show(now, loss)
 
     def close(self, _: object = None) -> None:
-        """Let the last line stay and write the table. Takes what ``Session.on_close`` passes; does nothing twice."""
+        """Write the table. Takes what ``Session.on_close`` passes; does nothing twice."""
         if self.enabled and self._steps:
-            line = f"{self._line}\n" if self._line else ""
-            self._stream.write(f"{line}{summary_table(self._columns(), self._session.size)}\n")
+            self._stream.write(f"{summary_table(self._columns(), self._session.size)}\n")
             self._stream.flush()
         self.enabled = False
 
@@ -73,14 +78,10 @@ class Progress:
 
     def _show(self, now: float, loss: float | None) -> None:
         metrics, steps = self._session.metrics, self._steps - self._shown_steps
-        exposed = (metrics.exposed_seconds - self._shown_exposed) / steps
+        waited = (metrics.waiting_seconds - self._shown_waiting) / steps
         parts = [f"step {self._steps}", f"{steps / (now - self._shown_at):.1f} steps/s"]
         parts += [f"loss {loss:.4g}"] if loss is not None else []
-        parts += [f"message ratio {short(metrics.message_ratio)}", f"exposed {exposed * 1e3:.1f} ms/step"]
-        line = " · ".join(parts)
-        # On a terminal, spaces cover the end of a longer line; sparse-ring-run erases it by itself.
-        covered = line.ljust(len(self._line)) if self._stream.isatty() else line
-        self._stream.write(covered + "\r")
+        parts += [f"message ratio {short(metrics.message_ratio)}", f"waited {waited * 1e3:.1f} ms/step"]
+        self._stream.write(" · ".join(parts) + self._end)
         self._stream.flush()
-        self._line = line
-        self._shown_at, self._shown_steps, self._shown_exposed = now, self._steps, metrics.exposed_seconds
+        self._shown_at, self._shown_steps, self._shown_waiting = now, self._steps, metrics.waiting_seconds

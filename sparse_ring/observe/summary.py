@@ -58,7 +58,8 @@ def _title(column: Column, size: int) -> str:
 def _rows(column: Column) -> dict[str, str]:
     metrics, seconds = column.metrics, column.seconds
     steps = max(1, metrics.steps)
-    exchange, exposed = metrics.exchange_seconds / steps * 1e3, metrics.exposed_seconds / steps * 1e3
+    exposed = metrics.exposed_seconds
+    hidden, waiting = metrics.exchange_seconds - exposed, max(0.0, metrics.waiting_seconds - exposed)
     kept, sparse, elements = metrics.kept_elements, metrics.sparse_elements, metrics.dense_bytes / 4
     index, value = (8 * part / max(1, kept) for part in (metrics.index_bytes, metrics.value_bytes))
     return {
@@ -70,8 +71,9 @@ def _rows(column: Column) -> dict[str, str]:
         "elements in sparse frames": f"{100 * sparse / elements:.2f} %" if sparse else "",
         "kept of those": f"{100 * kept / sparse:.3g} %" if sparse else "",
         "bits per kept element": f"{index:.2f} index + {value:.2f} value" if sparse else "",
-        "exchange, hidden": f"{max(0.0, exchange - exposed):.1f} ms/step",
-        "exchange, exposed": f"{exposed:.1f} ms/step",
+        "exchange, hidden": f"{hidden / steps * 1e3:.1f} ms/step",
+        "exchange, exposed": f"{exposed / steps * 1e3:.1f} ms/step",
+        "waiting for other ranks": f"{waiting / steps * 1e3:.1f} ms/step",
         "non-finite gradients": f"{metrics.nonfinite_frames} frames sent empty" if metrics.nonfinite_frames else "",
     }
 

@@ -18,6 +18,8 @@ class Record:
         Name of its operations, unique among all optimizers of the rank.
     pipeline
         Its way through messages; None for a parameter that takes the dense ring.
+    at_step
+        What is in flight was handed over by ``step()``, not during backward.
     momentum, nesterov
         What the local velocity uses this step; 0 where the optimizer keeps its momentum.
     """
@@ -28,7 +30,9 @@ class Record:
         self.parameter, self.planned, self.key, self.pipeline = parameter, planned, key, pipeline
         self.momentum, self.nesterov = 0.0, False
         self.passes = 0
+        self._seen: tuple[torch.Tensor, int] | None = None
         self.handle: Handle | None = None
+        self.at_step = False
         self.work: Work | None = None
         self.hook: torch.utils.hooks.RemovableHandle | None = None
 
@@ -46,3 +50,15 @@ class Record:
     def keeps_velocity(self) -> bool:
         """Whether its recipe accumulates momentum before the exchange."""
         return self.planned.sparse and self.recipe.takes_over_momentum
+
+    def see_gradient(self) -> None:
+        """Note the gradient as backward has left it."""
+        gradient = self.parameter.grad
+        self._seen = None if gradient is None else (gradient, gradient._version)
+
+    def gradient_was_changed(self) -> bool:
+        """Return whether somebody has replaced or written to the gradient since (the engine's own writes do not count)."""
+        if self._seen is None:
+            return False
+        gradient, version = self._seen
+        return self.parameter.grad is not gradient or gradient._version != version

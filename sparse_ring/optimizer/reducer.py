@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -65,18 +64,20 @@ class GradientReducer:
         A parameter without gradient on all ranks keeps ``.grad = None``; on some, it counts as zeros there.
         """
         self._hook_all()
-        began = time.perf_counter()
+        self.session.metrics.start_waiting()
         missing = [record for record in self.records if record.handle is None]
+        if any(record.gradient_was_changed() for record in missing):
+            self.overlap.refuse("gradients are changed between backward() and step()")
         handles = self.session.submit_all([self._operation(record) for record in missing])
         for record, handle in zip(missing, handles, strict=True):
-            record.handle = handle
+            record.handle, record.at_step = handle, True
         failure: Exception | None = None
         for record in self.records:
             try:
                 self._finish(record)
             except Exception as error:
                 failure = failure or error
-        self.session.metrics.exposed_seconds += time.perf_counter() - began
+        self.session.metrics.stop_waiting()
         if failure is not None:
             raise failure
 
@@ -134,6 +135,7 @@ class GradientReducer:
         def hook(parameter: torch.Tensor) -> None:
             _refuse_compiled_autograd()
             record.passes += 1
+            record.see_gradient()
             if record.handle is not None:
                 raise RuntimeError(
                     f"Parameter '{record.name}': backward has reached it {record.passes} times since the last step(), but "
@@ -143,7 +145,7 @@ class GradientReducer:
             if record.passes > self.passes:
                 self.overlap.refuse(f"backward reaches '{record.name}' more often than backward_passes_per_step")
             elif record.passes == self.passes and self.overlap.early:
-                record.handle = self.session.submit(self._operation(record))
+                record.handle, record.at_step = self.session.submit(self._operation(record)), False
 
         return hook
 
@@ -193,8 +195,15 @@ class GradientReducer:
     def _finish(self, record: Record) -> None:
         assert record.handle is not None
         handle, work = record.handle, record.work
+        changed = not record.at_step and record.gradient_was_changed()
         record.handle, record.work, record.passes = None, None, 0
         shared = handle.wait()
+        if changed:
+            raise RuntimeError(
+                f"The gradient of parameter '{record.name}' was changed between backward() and step(), while it was being "
+                f"exchanged. To change shared gradients (clip_grad_norm_, say), call optimizer.synchronize() first, then "
+                f"step() within skip_synchronize(); to change each rank's own, give overlap=False to DistributedOptimizer."
+            )
         if isinstance(shared, Rows):
             self.found_rows(record)
             record.parameter.grad = sparse_gradient(record.parameter, shared)

@@ -64,8 +64,8 @@ class SparseRecipe(Recipe):
     minimum_elements: int = 1024
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.density <= 1.0:
-            raise ConfigError("density", self.density, "above 0 and at most 1")
+        if not isinstance(self.density, (int, float)) or not 0.0 < self.density <= 1.0:
+            raise ConfigError("density", self.density, "a number above 0 and at most 1")
         if self.minimum_elements < 1:
             raise ConfigError("minimum_elements", self.minimum_elements, "at least 1")
         Codec.named(self.indices, self.values)

@@ -7,15 +7,19 @@ counts bytes in a C int.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from sparse_ring.errors import ConfigError, MessageError, SparseRingError
+from sparse_ring.config import Config
+from sparse_ring.errors import ConfigError, MessageError, SparseRingError, StallError
 from sparse_ring.transport.base import Bytes, Transfer, Transport
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm, Request
+
+LOGGER = logging.getLogger(__name__)
 
 PIECE_BYTES = 1 << 30
 OPEN_POLL_SECONDS = 0.001
@@ -32,7 +36,7 @@ class MpiTransport(Transport):
     ``piece_bytes`` outside 1 to 2**31 - 1; it must be the same on all ranks.
     """
 
-    def __init__(self, comm: Comm | None = None, piece_bytes: int = PIECE_BYTES) -> None:
+    def __init__(self, comm: Comm | None = None, piece_bytes: int = PIECE_BYTES, config: Config | None = None) -> None:
         if not 1 <= piece_bytes < 2**31:
             raise ConfigError("piece_bytes", piece_bytes, "a number of bytes from 1 to 2**31 - 1")
         from mpi4py import MPI
@@ -46,14 +50,27 @@ class MpiTransport(Transport):
         self._parent: Any = MPI.COMM_WORLD if comm is None else comm
         self._comm: Any = None
         self._piece_bytes = piece_bytes
+        self._config = config or Config()
         self._unfinished: set[_Pieces] = set()
         self._last_receive: dict[tuple[int, int], _Receive] = {}
         self.rank, self.size = self._parent.Get_rank(), self._parent.Get_size()
 
     def open(self) -> None:
-        """Duplicate the communicator, sleeping while other ranks are not there yet."""
+        """Duplicate the communicator, sleeping while other ranks are not there yet.
+
+        Warns and raises StallError after the times of the stall check. MPI does not tell which ranks are missing.
+        """
         duplicate, request = self._parent.Idup()
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        limit, warn_after = self._config.stall_shutdown_time_seconds, self._config.stall_check_time_seconds
+        began = time.monotonic()
         while not request.Test():
+            waited = time.monotonic() - began
+            if waited >= warn_after and not self._config.stall_check_disable:
+                LOGGER.warning("Rank %d: init() has waited %.0f s for some of ranks %s.", self.rank, waited, others)
+                warn_after += self._config.stall_check_time_seconds
+            if 0 < limit <= waited:
+                raise StallError("init(): at least one of the others", others, waited)
             time.sleep(OPEN_POLL_SECONDS)
         self._comm = duplicate
 

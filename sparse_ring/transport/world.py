@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sparse_ring.config import Launched, launched
+from sparse_ring.config import Config, Launched, launched
 from sparse_ring.errors import SparseRingError
 from sparse_ring.transport.base import Transport
 from sparse_ring.transport.threads import ThreadWorld
@@ -17,11 +18,28 @@ from sparse_ring.transport.threads import ThreadWorld
 logger = logging.getLogger(__name__)
 
 
-def open_world(comm: Any = None) -> tuple[Transport, Callable[[], None]]:
+def start_mpi() -> None:
+    """Start MPI where there is one, so that ranks which wait in its start do not wait for this one's later errors.
+
+    Without an MPI library nothing happens; ``open_world`` says what that means.
+    """
+    with contextlib.suppress(ImportError, RuntimeError):
+        _load_mpi()
+
+
+def abort_world(code: int) -> None:
+    """End all processes of the job where MPI has started and there are others."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized() and mpi.COMM_WORLD.Get_size() > 1:
+        mpi.COMM_WORLD.Abort(code)
+        os._exit(code)
+
+
+def open_world(comm: Any = None, config: Config | None = None) -> tuple[Transport, Callable[[], None]]:
     """Return the transport over a communicator, and what frees the communicator made here once the transport is closed.
 
-    ``comm``: None for all processes of the job, a sequence of world ranks (this one among them), or an mpi4py
-    communicator.
+    ``config`` has the deadline for the other ranks to join. ``comm``: None for all processes of the job, a sequence of world
+    ranks (this one among them), or an mpi4py communicator.
 
     Raises SparseRingError where a launcher started this process but MPI cannot be loaded or is another one's, and
     ValueError for ranks that do not exist, repeat, or leave out this one.
@@ -41,11 +59,11 @@ def open_world(comm: Any = None) -> tuple[Transport, Callable[[], None]]:
     world = mpi.COMM_WORLD
     _check_launcher(announced, int(world.Get_size()), str(mpi.Get_library_version()))
     if comm is None:
-        return _over(world), _nothing
+        return _over(world, config), _nothing
     if isinstance(comm, Sequence):
         group = _part_of(world, list(comm))
-        return _over(group), group.Free
-    return _over(comm), _nothing
+        return _over(group, config), group.Free
+    return _over(comm, config), _nothing
 
 
 def _nothing() -> None:
@@ -81,10 +99,10 @@ def _check_launcher(announced: Launched | None, size: int, library: str) -> None
         )
 
 
-def _over(comm: Any) -> Transport:
+def _over(comm: Any, config: Config | None) -> Transport:
     from sparse_ring.transport.mpi import MpiTransport
 
-    return MpiTransport(comm)
+    return MpiTransport(comm, config=config)
 
 
 def _part_of(world: Any, ranks: list[int]) -> Any:

@@ -86,7 +86,7 @@ def test_a_mismatch_fails_on_every_rank_and_the_job_goes_on() -> None:
             mismatch([request(), request(), request(dtype="float64")]),
             mismatch([request(shape=(3, 2)), request(shape=(2, 3)), request(shape=(2, 3))]),
             mismatch([request(), request(kind="allreduce"), request()]),
-            "Mismatched BROADCAST settings: ranks [0, 2] had root=0, but rank 1 had root=1.",
+            "Mismatched BROADCAST settings: ranks [0, 2] had root=0, but rank 1 had root=1. Give all ranks the same.",
         )
     ]
     assert run_ranks(3, program) == [(texts, [3, 3, 3])] * 3

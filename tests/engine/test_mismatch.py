@@ -47,11 +47,11 @@ def request(**changes: Any) -> Request:
         ),
         (
             [request(kind="broadcast", detail="root=0"), request(kind="broadcast", detail="root=1")],
-            "Mismatched BROADCAST settings: rank 0 had root=0, but rank 1 had root=1.",
+            "Mismatched BROADCAST settings: rank 0 had root=0, but rank 1 had root=1. Give all ranks the same.",
         ),
         (
             [request(detail=""), request(detail="b"), request(detail="")],
-            "Mismatched ALLREDUCE settings: ranks [0, 2] had none, but rank 1 had b.",
+            "Mismatched ALLREDUCE settings: ranks [0, 2] had none, but rank 1 had b. Give all ranks the same.",
         ),
         (
             [request(ragged=True, shape=(4, 2)), request(ragged=True, shape=(1, 3))],
@@ -69,7 +69,7 @@ def request(**changes: Any) -> Request:
         ),
         (
             [request(kind="allgather", shape=()), request(kind="allgather", shape=(), ragged=True)],
-            "Mismatched ALLGATHER settings: rank 0 had ragged=False, but rank 1 had ragged=True.",
+            "Mismatched ALLGATHER settings: rank 0 had ragged=False, but rank 1 had ragged=True. Give all ranks the same.",
         ),
     ],
 )

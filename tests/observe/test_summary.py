@@ -19,6 +19,7 @@ SPARSE = Metrics(
     nonfinite_frames=2,
     exchange_seconds=5.0,
     exposed_seconds=1.25,
+    waiting_seconds=1.5,
     steps=1000,
 )
 SPARSE_TABLE = """\
@@ -34,9 +35,10 @@ sparse_ring: 1000 steps on 4 ranks in 80.0 s; counted on rank 0
 │ bits per kept element     │ 8.00 index + 16.00 value │
 │ exchange, hidden          │ 3.8 ms/step              │
 │ exchange, exposed         │ 1.2 ms/step              │
+│ waiting for other ranks   │ 0.2 ms/step              │
 │ non-finite gradients      │ 2 frames sent empty      │
 ╰───────────────────────────┴──────────────────────────╯"""
-DENSE = Metrics(dense_bytes=30, message_bytes=30, ring_bytes=30.0, gradient_wire_bytes=30, exposed_seconds=3.0, steps=2)
+DENSE = Metrics(dense_bytes=30, message_bytes=30, ring_bytes=30.0, gradient_wire_bytes=30, waiting_seconds=3.0, steps=2)
 DENSE_TABLE = """\
 sparse_ring: 2 steps on 2 ranks in 1.0 s; counted on rank 0
 ╭─────────────────────────┬────────────────╮
@@ -46,7 +48,8 @@ sparse_ring: 2 steps on 2 ranks in 1.0 s; counted on rank 0
 │ message ratio           │ 1              │
 │ wire ratio              │ 1              │
 │ exchange, hidden        │ 0.0 ms/step    │
-│ exchange, exposed       │ 1500.0 ms/step │
+│ exchange, exposed       │ 0.0 ms/step    │
+│ waiting for other ranks │ 1500.0 ms/step │
 ╰─────────────────────────┴────────────────╯"""
 EMPTY_TABLE = """\
 sparse_ring: 0 steps on 1 rank in 0.0 s; counted on rank 0
@@ -58,6 +61,7 @@ sparse_ring: 0 steps on 1 rank in 0.0 s; counted on rank 0
 │ wire ratio              │ 1           │
 │ exchange, hidden        │ 0.0 ms/step │
 │ exchange, exposed       │ 0.0 ms/step │
+│ waiting for other ranks │ 0.0 ms/step │
 ╰─────────────────────────┴─────────────╯"""
 
 

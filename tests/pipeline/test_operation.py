@@ -126,7 +126,7 @@ def test_a_rank_that_is_not_finite_is_left_out_and_named(caplog):
     said = [record.message for record in caplog.records if "not finite" in record.message]
     assert len(said) == 3
     assert said[0] == (
-        "Step 0: the gradient of rank 1 is not finite for 'fc.weight'; its share is left out, its residual kept."
+        "Step 0: the gradient of rank 1 is not finite for 'fc.weight'; its share is left out, its residual kept (time 1)."
     )
 
 

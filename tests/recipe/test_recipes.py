@@ -19,8 +19,9 @@ def test_an_unknown_name_lists_the_known_ones():
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"density": 0.0}, "density is 0.0, but must be above 0 and at most 1"),
+        ({"density": 0.0}, "density is 0.0, but must be a number above 0 and at most 1"),
         ({"density": 1.5}, "density is 1.5"),
+        ({"density": "0.1"}, "density is '0.1', but must be a number"),
         ({"minimum_elements": 0}, "minimum_elements is 0, but must be at least 1"),
         ({"values": "int3"}, "values is 'int3'"),
         ({"indices": "lz4"}, "indices is 'lz4'"),

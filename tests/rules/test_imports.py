@@ -15,7 +15,7 @@ LAYERS = [
     ["checkpoint"],
     ["optimizer"],
     ["ops", "functions", "views"],
-    ["session", "identity"],
+    ["session", "identity", "membership"],
     ["plan"],
     ["pipeline"],
     ["recipe"],
