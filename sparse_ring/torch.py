@@ -14,6 +14,7 @@ from sparse_ring.functions import (
     broadcast_parameters,
     parameter_hash,
 )
+from sparse_ring.observing import report, start_timeline, stop_timeline
 from sparse_ring.ops import (
     Average,
     Max,
@@ -101,7 +102,10 @@ __all__ = [
     "parameter_hash",
     "poll",
     "rank",
+    "report",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
     "synchronize",
 ]

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from sparse_ring import ops
+from sparse_ring.observe.timeline import Track, now
 from sparse_ring.optimizer.momentum import MomentumTakeover
 from sparse_ring.optimizer.reducer import GradientReducer
 from sparse_ring.optimizer.state import KEY, exchange_state, load_exchange_state, start_from_momentum
@@ -53,10 +54,14 @@ class _Distributed(torch.optim.Optimizer):
             closure = self._shared(closure)
         else:
             self._share()
+        timeline = self._reducer.session.timeline
+        began = timeline.resumed = now()
         with self._takeover.without_momentum():
             result = super().step(closure)
         self._synchronized = False
+        timeline.span(Track.TRAINING, "optimizer step", began)
         self._reducer.step_done()
+        timeline.resumed = now()
         self._takeover.read_groups()
         return result
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sparse_ring.engine.handle import Handle
 from sparse_ring.engine.operation import Operation
 from sparse_ring.exchange.allreduce import Allreduce
+from sparse_ring.observe.timeline import Track, now
 from sparse_ring.pipeline import GradientOperation, ParameterPipeline, Pipeline
 from sparse_ring.plan import Plan, PlannedParameter
 from sparse_ring.recipe import Recipe, SparseRecipe
@@ -79,7 +80,9 @@ class GradientReducer:
         A parameter without gradient on all ranks keeps ``.grad = None``; on some, it counts as zeros there.
         """
         self._hook_all()
-        began = time.perf_counter()
+        timeline = self.session.timeline
+        timeline.span(Track.TRAINING, "forward and backward", timeline.resumed)
+        began = now()
         missing = [record for record in self.records if record.handle is None]
         handles = self.session.submit_all([self._operation(record) for record in missing])
         for record, handle in zip(missing, handles, strict=True):
@@ -90,17 +93,16 @@ class GradientReducer:
                 self._finish(record)
             except Exception as error:
                 failure = failure or error
-        self.session.metrics.exposed_seconds += time.perf_counter() - began
+        self.session.metrics.exposed_seconds += (now() - began) / 1e9
+        timeline.span(Track.TRAINING, "wait", began)
+        timeline.resumed = now()
         if failure is not None:
             raise failure
 
     def step_done(self) -> None:
         """Count an optimizer step."""
         self.step += 1
-        self.session.metrics.steps += 1
-        self.session.progress.step()
-        if self.step == self.recipe.warmup:
-            self.session.progress.warmed_up()
+        self.session.step_done(self.step == self.recipe.warmup, self._residual_norm)
 
     def in_flight(self) -> bool:
         """Return whether gradients are being shared."""
@@ -112,6 +114,11 @@ class GradientReducer:
             if record.hook is not None:
                 record.hook.remove()
 
+    def _residual_norm(self) -> float:
+        # Between two steps nothing is in flight, and the residuals are not the engine's.
+        norms = [record.pipeline.residual_norm() for record in self.records if record.pipeline is not None]
+        return math.hypot(*norms)
+
     def _hook_all(self) -> None:
         # A parameter that is frozen now may be unfrozen later; torch allows no hook before that.
         for record in self.records:
@@ -120,6 +127,8 @@ class GradientReducer:
                 record.hook = register(self._hook(record))
 
     def _hook(self, record: Record) -> Callable[[torch.Tensor], None]:
+        timeline, submitting = self.session.timeline, f"submit {record.name}"
+
         def hook(parameter: torch.Tensor) -> None:
             record.passes += 1
             if record.handle is not None or record.passes > self.passes:
@@ -128,7 +137,9 @@ class GradientReducer:
                     f"backward_passes_per_step is {self.passes}. Call step() more often, or give backward_passes_per_step."
                 )
             if record.passes == self.passes:
+                began = now()
                 record.handle = self.session.submit(self._operation(record))
+                timeline.span(Track.TRAINING, submitting, began)
 
         return hook
 

@@ -13,8 +13,8 @@ from tests.rules.source import imports, modules
 LAYERS = [
     ["torch"],
     ["optimizer"],
-    ["ops", "functions", "views"],
-    ["session", "identity"],
+    ["ops", "functions", "views", "observing"],
+    ["session", "identity", "recording"],
     ["plan"],
     ["pipeline"],
     ["recipe"],
