@@ -30,7 +30,7 @@ def train(recipe: str, options: list[str], seed: int) -> dict[str, Any]:
     command = [str(LAUNCHER), "-np", str(RANKS), sys.executable, str(EXAMPLE), "--recipe", recipe, "--seed", str(seed)]
     began = time.perf_counter()
     done = subprocess.run([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
-    ranks = re.findall(r"test accuracy ([\d.]+) %, parameter hash (\w+)", done.stdout)
+    ranks = re.findall(r"test accuracy ([\d.]+) %, parameter hash ([0-9a-f]{16})", done.stdout)
     if len(ranks) != RANKS or len(set(ranks)) != 1:
         raise SystemExit(f"{recipe}, seed {seed}: the ranks' results differ or are missing:\n{done.stdout}")
     ratios = [cells.split("│")[-2] for cells in re.findall(r"│ message ratio .*", done.stdout)]

@@ -73,8 +73,10 @@ def main() -> None:
         whole = shuffled[step % steps_per_epoch * args.batch :][: args.batch]
         mine = whole[hvd.rank() :: hvd.size()]
         optimizer.zero_grad()
-        cross_entropy(model(images[mine]), labels[mine]).backward()
+        loss = cross_entropy(model(images[mine]), labels[mine])
+        loss.backward()
         optimizer.step()
+        hvd.report(loss=loss)
         schedule.step()
 
     with torch.no_grad():

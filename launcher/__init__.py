@@ -15,5 +15,6 @@ Whoever disappears is noticed by its neighbours through a closed socket or pipe 
 kernel's parent-death signal), so the tree ends whichever process is killed.
 
 main.py is the command line, mpi.py finds MPI, job.py watches the ranks, control.py is what stub and launcher say to
-each other, rank.py is the stub, output.py turns bytes into lines, processes.py asks the kernel.
+each other, rank.py is the stub, output.py turns bytes into lines, processes.py asks the kernel, report.py has a page made of
+the ranks' metrics.
 """

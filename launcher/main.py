@@ -16,6 +16,7 @@ from sparse_ring.errors import SparseRingError
 from .job import Job
 from .mpi import find_mpi
 from .output import Screen
+from .report import report_environment, write_report
 
 _EPILOG = """\
 Everything after the first word that is not an option is the command:
@@ -34,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     result = argparse.ArgumentParser(
         prog="sparse-ring-run",
-        usage="sparse-ring-run -np N [--verbose] command [argument ...]",
+        usage="sparse-ring-run -np N [--verbose] [--report DIR] command [argument ...]",
         description="Start a command on N ranks of this host under the MPI that is installed.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -42,6 +43,9 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument("-np", "--num-proc", type=_count, required=True, metavar="N", help="number of ranks")
     result.add_argument("--verbose", action="store_true", help="say what is started and show MPI's own messages")
+    result.add_argument(
+        "--report", metavar="DIR", help="record metrics in this folder; afterwards write plots and a page there"
+    )
     result.add_argument(
         "command", nargs=argparse.REMAINDER, help="the program that every rank runs, with its arguments"
     )
@@ -78,7 +82,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     try:
         mpi = find_mpi(environment)
-        return Job(command, options.num_proc, mpi, environment, screen, verbose=options.verbose).run()
+        environment |= report_environment(options.report) if options.report else {}
+        code = Job(command, options.num_proc, mpi, environment, screen, verbose=options.verbose).run()
+        if options.report:
+            screen.say(write_report(options.report, environment))
+        return code
     except SparseRingError as error:
         screen.say(str(error))
         return 1

@@ -75,6 +75,33 @@ class Config:
         "Progress line and final table on rank 0; auto: where the terminal or sparse-ring-run shows them.",
         valid=lambda v: v in ("auto", "0", "1"),
     )  # fmt: skip
+    timeline: str = _setting(
+        "", str, "a file name",
+        "Chrome trace of all ranks, written by rank 0 at the end; while training runs, each rank writes FILE.rankN. "
+        "Rank 0's setting counts for all.",
+        horovod=True,
+    )  # fmt: skip
+    timeline_mark_cycles: bool = _setting(
+        False, _boolean, "a boolean", "Mark each round of agreement in the timeline.", horovod=True
+    )  # fmt: skip
+    metrics: str = _setting(
+        "", str, "a file name",
+        "File to which rank 0 appends a JSON record of its metrics now and then; %r in the name stands for the rank, and "
+        "then every rank writes its own.",
+    )  # fmt: skip
+    metrics_seconds: float = _setting(
+        1.0, float, "seconds >= 0 (0 = never by time)", "Seconds between two records of metrics.", valid=lambda v: v >= 0,
+    )  # fmt: skip
+    metrics_steps: int = _setting(
+        0, int, "a whole number >= 0 (0 = never by steps)", "Optimizer steps between two records of metrics.",
+        valid=lambda v: v >= 0,
+    )  # fmt: skip
+    metrics_residual: bool = _setting(
+        False, _boolean, "a boolean", "Put the norm of this rank's residuals into each record: a pass over their memory.",
+    )  # fmt: skip
+    tensorboard: str = _setting(
+        "", str, "a folder", "Folder to which rank 0 writes the same records for TensorBoard.",
+    )  # fmt: skip
     threads_per_rank: int = _setting(
         0, int, "a whole number >= 0", "torch threads of a rank, set at init(); 0: cores of this host / ranks on it, "
         "unless OMP_NUM_THREADS is set.",

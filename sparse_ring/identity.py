@@ -36,16 +36,19 @@ class Identity:
         Host name and boot id: equal for ranks on one machine.
     cores
         CPU numbers this process may use.
+    timeline
+        File of the timeline that its settings name, "" for none; rank 0's counts for all.
     """
 
     version: str
     cpu_capability: str
     host: str
     cores: tuple[int, ...]
+    timeline: str = ""
 
     @classmethod
     def of_this_process(cls) -> Identity:
-        """Describe this process."""
+        """Describe this process, but for its settings."""
         boot = BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
         return cls(
             version=_version(),
@@ -91,8 +94,8 @@ class Placement:
         )
 
 
-def introduce(identity: Identity, rank: int, engine: Engine, exchanges: Exchanges) -> Placement:
-    """Exchange identities and compare them. Collective.
+def introduce(identity: Identity, engine: Engine, exchanges: Exchanges) -> list[Identity]:
+    """Exchange identities and compare them; returns those of all ranks. Collective.
 
     Raises SparseRingError on all ranks where versions differ; logs a warning, on all ranks, where CPU capabilities do.
     """
@@ -117,7 +120,7 @@ def introduce(identity: Identity, rank: int, engine: Engine, exchanges: Exchange
             "set ATEN_CPU_CAPABILITY to the lowest of them on all ranks.",
             _listed(capabilities),
         )
-    return Placement.of(rank, everyone)
+    return everyone
 
 
 def _ranks_by(values: Sequence[str]) -> dict[str, list[int]]:

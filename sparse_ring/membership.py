@@ -29,6 +29,8 @@ class Membership:
         self._previous_hook = sys.excepthook
         self._hook = self._uncaught
         self._process = os.getpid()
+        # What must be closed before the process is ended; set by whoever opens it.
+        self.closing: Callable[[], None] = lambda: None
 
     def join(self) -> None:
         """Begin: before anything that other ranks may wait for."""
@@ -50,6 +52,7 @@ class Membership:
         # An interactive prompt goes on after an error, and so may the job; a forked child is not a member.
         if hasattr(sys, "ps1") or os.getpid() != self._process:
             return
+        self.closing()
         if self._file is not None:
             # sparse-ring-run ends the others in order; MPI's abort would only add its own messages.
             self._file.write_text(f"{kind.__name__}: {error}")

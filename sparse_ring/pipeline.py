@@ -27,6 +27,7 @@ from sparse_ring.kernels.base import Kernels
 from sparse_ring.message import Frame, MessageWriter, read_message
 from sparse_ring.message.frame import FRAME_HEADER
 from sparse_ring.observe.metrics import Metrics
+from sparse_ring.observe.timeline import Track, now
 from sparse_ring.recipe import SparseRecipe
 from sparse_ring.select import Scratch
 from sparse_ring.sparse import SparseGradient
@@ -179,6 +180,10 @@ class ParameterPipeline:
             elif part is not None:
                 kernels.add_scaled(out, part, scale)
 
+    def residual_norm(self) -> float:
+        """Return the Euclidean norm of what was not sent yet; 0 for a dense parameter."""
+        return 0.0 if self.feedback is None else float(np.linalg.norm(self.feedback.accumulated))
+
     def state_dict(self) -> dict[str, Any]:
         """Return residual (and velocity) as arrays, not copied, and the selector's numbers; empty for a dense parameter."""
         return {} if self.feedback is None else {**self.feedback.state_dict(), **self.selector.state_dict()}
@@ -243,18 +248,25 @@ class GradientOperation(Operation):
         operations = [agreed.operation for agreed in batch]
         steps = [operation for operation in operations if isinstance(operation, GradientOperation)]
         shared = steps[0].parameter.shared
+        timeline, at = link.timeline, now()
         message, failure = _compress(steps, link.metrics)
+        timeline.work("compress", at, bytes=message.size)
         parts: list[list[Decoded | MessageError]] = [[] for _ in range(link.size)]
 
         def arrived(rank: int, data: NDArray[np.uint8]) -> None:
+            at = now()
             parts[rank] = _decode(steps, data, rank)
+            timeline.work("decode", at, of_rank=rank, bytes=data.size)
 
-        sent_before = link.metrics.sent_bytes
+        sent_before, at = link.metrics.sent_bytes, now()
         shared.exchange.allgather(message, link, f"gradients from '{steps[0].request.name}' on", arrived)
+        timeline.work("exchange", at, Track.EXCHANGE, sent_bytes=link.metrics.sent_bytes - sent_before)
         if failure is not None:
             raise failure
         _warn_nonfinite(steps, parts)
+        at = now()
         results = [_aggregate(step, [part[i] for part in parts], link) for i, step in enumerate(steps)]
+        timeline.work("aggregate", at)
         _count(steps, message.size, link, sent_before, began)
         return results
 

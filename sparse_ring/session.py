@@ -11,7 +11,7 @@ import itertools
 import logging
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
@@ -29,6 +29,10 @@ from sparse_ring.membership import Membership
 from sparse_ring.observe.logs import configure_logging
 from sparse_ring.observe.metrics import Metrics
 from sparse_ring.observe.progress import Progress
+from sparse_ring.observe.records import Records
+from sparse_ring.observe.reported import Reported
+from sparse_ring.observe.timeline import Timeline
+from sparse_ring.recording import Recording
 from sparse_ring.transport.base import Transport
 from sparse_ring.transport.world import abort_world, open_world, start_mpi
 
@@ -50,8 +54,10 @@ class Session:
         What operations work with.
     pending
         The operations in flight by number (``start``, ``finish``), and what makes the caller's results of theirs.
-    progress
-        Told of each optimizer step.
+    timeline, recording
+        Where spans go, and what starts and ends that.
+    reported
+        The loss and other numbers that the training loop has told.
     on_close
         Called with the session by ``close()``, while collectives still work.
 
@@ -61,7 +67,7 @@ class Session:
 
     def __init__(self, transport: Transport, config: Config, identity: Identity | None = None) -> None:
         self.rank, self.size = transport.rank, transport.size
-        self.config, self.metrics = config, Metrics()
+        self.config, self.metrics, self.timeline, self.reported = config, Metrics(), Timeline(), Reported()
         self.kernels = kernels_for(config.kernels)
         self.exchanges = Exchanges(self.kernels)
         self.on_close: list[Callable[[Session], None]] = []
@@ -70,19 +76,38 @@ class Session:
         self._names: dict[str, itertools.count[int]] = {}
         self._process = os.getpid()
         self._closed = False
-        self.engine = Engine(transport, config, self.metrics)
+        self.engine = Engine(transport, config, self.metrics, self.timeline)
+        self.recording = Recording(self.timeline, self.engine)
         try:
-            self.placement: Placement = introduce(
-                identity or Identity.of_this_process(), self.rank, self.engine, self.exchanges
-            )
+            identity = replace(identity or Identity.of_this_process(), timeline=config.timeline)
+            everyone = introduce(identity, self.engine, self.exchanges)
+            self._records = Records(self)
+            if everyone[0].timeline:
+                self.recording.start(everyone[0].timeline, config.timeline_mark_cycles)
         except BaseException:
             self._closed = True
             self.engine.close()
             raise
+        self.placement = Placement.of(self.rank, everyone)
         self.local_rank, self.local_size = self.placement.local_rank, self.placement.local_size
         self.cross_rank, self.cross_size = self.placement.cross_rank, self.placement.cross_size
-        self.progress = Progress(self)
-        self.on_close.append(self.progress.close)
+        self._progress = Progress(self)
+        self.on_close += [self._progress.close, self._records.close]
+
+    def step_done(self, warmed_up: bool, residual_norm: Callable[[], float]) -> None:
+        """Count an optimizer step and tell those who watch.
+
+        warmed_up
+            The recipe's warm-up has ended with this step.
+        residual_norm
+            Called where the norm of this rank's residuals is wanted.
+        """
+        self.metrics.steps += 1
+        self._progress.step(self.reported.loss)
+        self._records.step(residual_norm)
+        if warmed_up:
+            self._progress.warmed_up()
+            self._records.warmed_up(residual_norm)
 
     def submit(self, operation: Operation) -> Handle:
         """Hand an operation to the engine. Raises ValueError where one of its name is in flight."""
@@ -155,7 +180,10 @@ class Session:
         finally:
             self._closed = True
             self.pending.clear()
+            self.recording.close()
             self.engine.close()
+            # The other ranks have said goodbye, and closed their files before.
+            self.recording.join()
 
     def __enter__(self) -> Session:
         return self
@@ -214,6 +242,7 @@ def init(comm: Any = None, *, config: Config | None = None) -> None:
     for name, known in unknown_settings().items():
         logger.warning("%s is no setting of sparse_ring; did you mean %s?", name, known)
     session = Session(transport, config)
+    membership.closing = session.recording.close
     _set_threads(config, session.placement)
     if _exit_hook_of is None:
         atexit.register(shutdown)

@@ -15,6 +15,7 @@ from sparse_ring.functions import (
     broadcast_parameters,
     parameter_hash,
 )
+from sparse_ring.observing import report, start_timeline, stop_timeline
 from sparse_ring.ops import (
     Average,
     Max,
@@ -109,8 +110,11 @@ __all__ = [
     "parameter_hash",
     "poll",
     "rank",
+    "report",
     "save_checkpoint",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
     "synchronize",
 ]

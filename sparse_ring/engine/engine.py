@@ -24,6 +24,7 @@ from sparse_ring.engine.queue import Queue, Submitted, Turn
 from sparse_ring.engine.stall import StallCheck
 from sparse_ring.errors import MessageError, SparseRingError, StallError
 from sparse_ring.observe.metrics import Metrics
+from sparse_ring.observe.timeline import Timeline, Track, now, title
 from sparse_ring.transport.base import Transport
 
 
@@ -34,9 +35,12 @@ class Engine:
     ``link`` is what operations are run with; it belongs to the engine's thread.
     """
 
-    def __init__(self, transport: Transport, config: Config, metrics: Metrics) -> None:
+    def __init__(
+        self, transport: Transport, config: Config, metrics: Metrics, timeline: Timeline | None = None
+    ) -> None:
         self.rank, self.size = transport.rank, transport.size
-        self.link = Link(transport, config, metrics)
+        self.link = Link(transport, config, metrics, timeline)
+        self._timeline = self.link.timeline
         self._transport, self._config = transport, config
         self._control = Control(transport, metrics)
         self._agreement = Agreement(self.rank, self.size)
@@ -107,8 +111,10 @@ class Engine:
 
     def _take_turn(self) -> None:
         """Carry out one round and run what is ready after it."""
+        began = now()
         frame, entries = self._compose()
         self._exchange(frame, entries, lambda waited: self._check_stalls())
+        self._note_round(began, frame)
         frames, self._frames = self._frames, {}
         gone = [rank for rank, other in frames.items() if other.goodbye]
         decisions = [] if gone else self._agreement.process(frames)
@@ -187,7 +193,16 @@ class Engine:
             elif submitted is not None:
                 ready.append(Agreed(_taking_part(submitted.operation, decision.requests), decision.requests))
         for batch in buckets(ready, self._queue.fusion_threshold):
+            began = now()
+            names = [agreed.operation.request.name for agreed in batch] if self._timeline.on else [""]
+            self._timeline.bucket = title(names)
             self._run_batch(batch)
+            self._timeline.work(batch[0].operation.request.kind, began, tensors=names)
+
+    def _note_round(self, began: int, frame: Frame) -> None:
+        self._timeline.span(Track.ENGINE, "agreement", began, round=frame.round, told=len(frame.requests))
+        if self._timeline.mark_cycles:
+            self._timeline.mark(Track.ENGINE, "cycle")
 
     def _run_batch(self, batch: Sequence[Agreed]) -> None:
         kind = type(batch[0].operation)

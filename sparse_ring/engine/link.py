@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from sparse_ring.config import Config
 from sparse_ring.errors import StallError
 from sparse_ring.observe.metrics import Metrics
+from sparse_ring.observe.timeline import Timeline
 from sparse_ring.transport.base import Bytes, Transfer, Transport
 
 LOGGER = logging.getLogger("sparse_ring.engine")
@@ -30,13 +31,16 @@ def pause(waited_seconds: float) -> float:
 class Link:
     """This rank's connection to all others; used on the engine's thread only.
 
-    Attributes: ``rank``, ``size``, ``config``, ``metrics``; ``failure`` is the first error of the transport or the
+    Attributes: ``rank``, ``size``, ``config``, ``metrics``, ``timeline``; ``failure`` is the first error of the transport or the
     StallError of a wait: after either, the ranks no longer know where the others are, and the engine ends.
     """
 
-    def __init__(self, transport: Transport, config: Config, metrics: Metrics) -> None:
+    def __init__(
+        self, transport: Transport, config: Config, metrics: Metrics, timeline: Timeline | None = None
+    ) -> None:
         self.rank, self.size = transport.rank, transport.size
         self.config, self.metrics = config, metrics
+        self.timeline = timeline or Timeline()
         self.failure: BaseException | None = None
         self._transport = transport
         self._tag = FIRST_DATA_TAG

@@ -22,7 +22,7 @@ class Request:
     name
         Unique among the operations in flight; the same on all ranks.
     kind
-        ``"allreduce"``, ``"allgather"``, ``"broadcast"``, ``"barrier"`` or ``"gradient"``.
+        ``"allreduce"``, ``"allgather"``, ``"broadcast"``, ``"barrier"``, ``"clock"`` or ``"gradient"``.
     dtype, shape
         Of the tensor. All ranks must agree, but for the first dimension where ``ragged``.
     detail

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sparse_ring.engine.link import Link
 from sparse_ring.engine.operation import Agreed, Operation, Request
 from sparse_ring.exchange.exchanges import Exchanges
+from sparse_ring.observe.timeline import Track, now
 
 OPS = ("Average", "Sum", "Min", "Max")
 
@@ -112,7 +113,9 @@ class Allreduce(Operation):
         what = f"allreduce '{first.request.name}'" + (f" and {len(batch) - 1} more" if len(batch) > 1 else "")
         with np.errstate(all="ignore"):
             travelling = [operation._before(link.size) for operation in operations]
+            at = now()
             first.ring.allreduce(travelling, "Sum" if first.op == "Average" else first.op, link, what)
+            link.timeline.work("exchange", at, Track.EXCHANGE, sent_bytes=link.metrics.sent_bytes - sent)
             for operation, values in zip(operations, travelling, strict=True):
                 operation._after(values, link.size)
         if first.gradient:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Protocol, TextIO
+from typing import Protocol, SupportsFloat, TextIO
 
 from sparse_ring.config import Config
 from sparse_ring.observe.metrics import Metrics
@@ -50,7 +50,7 @@ class Progress:
         """Count from here on a second time, for the table's column after the recipe's warm-up."""
         self._warm = (self._session.metrics.copy(), self._steps, self._clock())
 
-    def step(self, loss: float | None = None) -> None:
+    def step(self, loss: SupportsFloat | None = None) -> None:
         """Count one optimizer step and show the line where it is time; ``loss`` is shown where it is given."""
         self._steps += 1
         now = self._clock()
@@ -76,11 +76,11 @@ class Progress:
             columns.append(Column(f"after {steps} warm-up steps", metrics.since(earlier), now - clock))
         return columns
 
-    def _show(self, now: float, loss: float | None) -> None:
+    def _show(self, now: float, loss: SupportsFloat | None) -> None:
         metrics, steps = self._session.metrics, self._steps - self._shown_steps
         waited = (metrics.waiting_seconds - self._shown_waiting) / steps
         parts = [f"step {self._steps}", f"{steps / (now - self._shown_at):.1f} steps/s"]
-        parts += [f"loss {loss:.4g}"] if loss is not None else []
+        parts += [f"loss {float(loss):.4g}"] if loss is not None else []
         parts += [f"message ratio {short(metrics.message_ratio)}", f"waited {waited * 1e3:.1f} ms/step"]
         self._stream.write(" · ".join(parts) + self._end)
         self._stream.flush()

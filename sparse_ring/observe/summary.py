@@ -35,14 +35,14 @@ def summary_table(columns: Sequence[Column], size: int) -> str:
     table.add_column(no_wrap=True)
     for column in columns:
         table.add_column(column.title, no_wrap=True)
-    cells = [_rows(column) for column in columns]
+    cells = [rows(column) for column in columns]
     for name in cells[0]:
-        if any(rows[name] for rows in cells):
-            table.add_row(name, *(rows[name] for rows in cells))
+        if any(each[name] for each in cells):
+            table.add_row(name, *(each[name] for each in cells))
     console = Console(file=io.StringIO(), width=WIDTH, color_system=None, force_terminal=False, highlight=False)
     with console.capture() as capture:
         console.print(table)
-    return "\n".join([_title(columns[0], size), *(line.rstrip() for line in capture.get().splitlines())])
+    return "\n".join([title(columns[0], size), *(line.rstrip() for line in capture.get().splitlines())])
 
 
 def short(ratio: float) -> str:
@@ -50,12 +50,14 @@ def short(ratio: float) -> str:
     return f"{ratio:.3g}" if ratio < 999.5 else f"{ratio:.0f}"
 
 
-def _title(column: Column, size: int) -> str:
+def title(column: Column, size: int) -> str:
+    """Return the line above the table."""
     ranks = "1 rank" if size == 1 else f"{size} ranks"
     return f"sparse_ring: {column.metrics.steps} steps on {ranks} in {column.seconds:.1f} s; counted on rank 0"
 
 
-def _rows(column: Column) -> dict[str, str]:
+def rows(column: Column) -> dict[str, str]:
+    """Return the table's cells of a column by the names of their rows; empty where one says nothing."""
     metrics, seconds = column.metrics, column.seconds
     steps = max(1, metrics.steps)
     exposed = metrics.exposed_seconds

@@ -13,6 +13,7 @@ import torch
 
 from sparse_ring import ops
 from sparse_ring.functions import allgather_object, broadcast_object, parameter_hash
+from sparse_ring.observe.timeline import Track, now
 from sparse_ring.optimizer.momentum import MomentumTakeover
 from sparse_ring.optimizer.naming import RECIPE_KEY, Naming
 from sparse_ring.optimizer.reducer import GradientReducer
@@ -75,9 +76,13 @@ class Distributed(torch.optim.Optimizer):
             closure = self._shared(closure)
         else:
             self._share()
+        timeline = self._reducer.session.timeline
+        began = timeline.resumed = now()
         result = self._hooked_step(closure)
         self._synchronized = False
+        timeline.span(Track.TRAINING, "optimizer step", began)
         self._reducer.step_done()
+        timeline.resumed = now()
         self._takeover.read_groups()
         return result
 

@@ -56,6 +56,10 @@ class Record:
         gradient = self.parameter.grad
         self._seen = None if gradient is None else (gradient, gradient._version)
 
+    def forget_gradient(self) -> None:
+        """The gradient has been shared: what happens to it now is the user's."""
+        self._seen = None
+
     def gradient_was_changed(self) -> bool:
         """Return whether somebody has replaced or written to the gradient since (the engine's own writes do not count)."""
         if self._seen is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from sparse_ring.engine.operation import Operation
 from sparse_ring.exchange.allreduce import Allreduce
 from sparse_ring.exchange.rows import RowGradient, Rows
+from sparse_ring.observe.timeline import Track, now
 from sparse_ring.optimizer.overlap import Overlap
 from sparse_ring.optimizer.record import Record
 from sparse_ring.optimizer.rows import rows_of, sparse_gradient
@@ -64,6 +66,9 @@ class GradientReducer:
         A parameter without gradient on all ranks keeps ``.grad = None``; on some, it counts as zeros there.
         """
         self._hook_all()
+        timeline = self.session.timeline
+        timeline.span(Track.TRAINING, "forward and backward", timeline.resumed)
+        began = now()
         self.session.metrics.start_waiting()
         missing = [record for record in self.records if record.handle is None]
         if any(record.gradient_was_changed() for record in missing):
@@ -78,6 +83,8 @@ class GradientReducer:
             except Exception as error:
                 failure = failure or error
         self.session.metrics.stop_waiting()
+        timeline.span(Track.TRAINING, "wait", began)
+        timeline.resumed = now()
         if failure is not None:
             raise failure
 
@@ -85,10 +92,7 @@ class GradientReducer:
         """Count an optimizer step."""
         self.step += 1
         self.overlap.step_done()
-        self.session.metrics.steps += 1
-        self.session.progress.step()
-        if self.step == self.plan.warmup:
-            self.session.progress.warmed_up()
+        self.session.step_done(self.step == self.plan.warmup, self._residual_norm)
 
     def key(self, name: str) -> str:
         """Return the name of an operation that belongs to this optimizer."""
@@ -124,6 +128,11 @@ class GradientReducer:
             key=key,
         )
 
+    def _residual_norm(self) -> float:
+        # Between two steps nothing is in flight, and the residuals are not the engine's.
+        norms = [record.pipeline.residual_norm() for record in self.records if record.pipeline is not None]
+        return math.hypot(*norms)
+
     def _hook_all(self) -> None:
         # A parameter that is frozen now may be unfrozen later; torch allows no hook before that.
         for record in self.records:
@@ -132,6 +141,8 @@ class GradientReducer:
                 record.hook = register(self._hook(record))
 
     def _hook(self, record: Record) -> Callable[[torch.Tensor], None]:
+        timeline, submitting = self.session.timeline, f"submit {record.name}"
+
         def hook(parameter: torch.Tensor) -> None:
             _refuse_compiled_autograd()
             record.passes += 1
@@ -145,7 +156,9 @@ class GradientReducer:
             if record.passes > self.passes:
                 self.overlap.refuse(f"backward reaches '{record.name}' more often than backward_passes_per_step")
             elif record.passes == self.passes and self.overlap.early:
+                began = now()
                 record.handle, record.at_step = self.session.submit(self._operation(record)), False
+                timeline.span(Track.TRAINING, submitting, began)
 
         return hook
 
@@ -196,6 +209,7 @@ class GradientReducer:
         assert record.handle is not None
         handle, work = record.handle, record.work
         changed = not record.at_step and record.gradient_was_changed()
+        record.forget_gradient()
         record.handle, record.work, record.passes = None, None, 0
         shared = handle.wait()
         if changed:

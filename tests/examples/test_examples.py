@@ -11,6 +11,7 @@ from sparse_ring.recipe import RECIPES
 
 ROOT = Path(__file__).parent.parent.parent
 BIN = Path(sys.executable).parent
+LIBRARY = [sys.executable, str(ROOT / "examples" / "stdlib_lm.py"), "--batch", "4"]
 DIGITS = [sys.executable, str(ROOT / "examples" / "digits.py"), "--steps", "6"]
 
 
@@ -21,7 +22,7 @@ def run(command):
 
 
 def hashes_in(output):
-    return re.findall(r"test accuracy [\d.]+ %, parameter hash (\w+)", output)
+    return re.findall(r"(?:test accuracy|validation loss) .*parameter hash ([0-9a-f]{16})", output)
 
 
 def test_examples_stay_short():
@@ -59,3 +60,31 @@ def test_digits_without_a_launcher_and_the_seed_decides_everything():
     assert len(first) == 1
     assert hashes_in(run(DIGITS)[0]) == first
     assert hashes_in(run([*DIGITS, "--seed", "1"])[0]) != first
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize("options", [["--recipe", "topk"], ["--recipe", "gradsa", "--density", "0.1", "--bf16"]])
+def test_stdlib_lm_resumes_as_if_it_had_not_stopped(tmp_path, options):
+    command = [BIN / "sparse-ring-run", "-np", "2", *LIBRARY, *options]
+    (whole, other) = hashes_in(run([*command, "--steps", "5"])[0])
+    assert whole == other
+    saved = ["--checkpoint", str(tmp_path / "saved"), "--resume"]
+    halfway = hashes_in(run([*command, *saved, "--steps", "3"])[0])
+    assert halfway != [whole, whole]
+    assert hashes_in(run([*command, *saved, "--steps", "5"])[0]) == [whole, whole]
+
+
+@pytest.mark.ranks
+def test_stdlib_lm_refuses_checkpoints_of_different_steps(tmp_path):
+    command = [BIN / "sparse-ring-run", "-np", "2", *LIBRARY, "--checkpoint", str(tmp_path), "--resume"]
+    run([*command, "--steps", "2"])
+    old = (tmp_path / "rank1of2.pt").read_bytes()
+    run([*command, "--steps", "3"])
+    (tmp_path / "rank1of2.pt").write_bytes(old)
+    done = subprocess.run([*command, "--steps", "4"], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert done.returncode == 1
+    assert f"rank 1 would go on at step 2, others elsewhere; delete {tmp_path}" in done.stderr
+
+
+def test_stdlib_lm_on_one_rank():
+    assert len(hashes_in(run([*LIBRARY, "--steps", "1", "--recipe", "dense"])[0])) == 1

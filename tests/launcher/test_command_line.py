@@ -12,7 +12,7 @@ import pytest
 from sparse_ring.launcher.main import main, parser, rank_environment
 from tests.launcher.support import LAUNCHER, Starter
 
-FROZEN = {"-h", "--help", "-np", "--num-proc", "--verbose"}
+FROZEN = {"-h", "--help", "-np", "--num-proc", "--report", "--verbose"}
 
 
 def test_command_line_is_frozen() -> None:
@@ -52,7 +52,7 @@ def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
         main(["-h"])
     assert exit_info.value.code == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("usage: sparse-ring-run -np N [--verbose] command [argument ...]\n")
+    assert shown.startswith("usage: sparse-ring-run -np N [--verbose] [--report DIR] command [argument ...]\n")
     assert "  sparse-ring-run -np 4 python train.py --lr 0.1\n" in shown
 
 
