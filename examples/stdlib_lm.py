@@ -65,13 +65,9 @@ def main() -> None:
     recipe = recipe_named(args.recipe, **settings)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
     optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), compression=recipe)
-    file, first = args.checkpoint and args.checkpoint / f"rank{hvd.rank()}of{hvd.size()}.pt", 0
-    if args.resume and file and file.exists():
-        first, weights, state = torch.load(file)
-        model.load_state_dict(weights)
-        optimizer.load_state_dict(state)
-    if len(set(hvd.allgather_object(first))) > 1:
-        raise SystemExit(f"rank {hvd.rank()} would go on at step {first}, others elsewhere; delete {args.checkpoint}")
+    first = 0
+    if args.resume and args.checkpoint and (args.checkpoint / "manifest.json").exists():
+        first = hvd.load_checkpoint(args.checkpoint, optimizer, model)["step"]
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     for step in range(first, args.steps):
         # The step alone decides what is read, so that a checkpoint need not remember it.
@@ -82,10 +78,8 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         hvd.report(loss=loss)
-        if file and ((step + 1) % 200 == 0 or step + 1 == args.steps):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            torch.save((step + 1, model.state_dict(), optimizer.state_dict()), file.with_suffix(".new"))
-            file.with_suffix(".new").replace(file)
+        if args.checkpoint and ((step + 1) % 200 == 0 or step + 1 == args.steps):
+            hvd.save_checkpoint(args.checkpoint, optimizer, model, {"step": step + 1})
     with torch.no_grad():
         starts = torch.linspace(0, len(validation) - CONTEXT - 1, 64).long()[hvd.rank() :: hvd.size()]
         loss = hvd.allreduce(model(validation, starts, args.bf16))
