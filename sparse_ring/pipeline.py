@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sparse_ring.encode import INDEX_CODES, VALUE_CODES
 from sparse_ring.engine.link import Link
 from sparse_ring.engine.operation import Agreed, Operation, Request
+from sparse_ring.error_feedback import ErrorFeedback
 from sparse_ring.errors import MessageError
 from sparse_ring.exchange.base import Gather
 from sparse_ring.kernels.base import Kernels
@@ -33,6 +34,8 @@ logger = logging.getLogger(__name__)
 Floats = NDArray[np.float32]
 Decoded = SparseGradient | Floats | None
 
+_NOTHING = SparseGradient(np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.float32), 0)
+
 
 class Pipeline:
     """What the parameters of one optimizer share on a rank: recipe, kernels, exchange, the message's buffer, the scratch.
@@ -44,6 +47,7 @@ class Pipeline:
     def __init__(self, recipe: SparseRecipe, plan: int, kernels: Kernels, exchange: Gather) -> None:
         self.recipe, self.plan, self.kernels, self.exchange = recipe, plan, kernels, exchange
         self.codec = recipe.codec
+        self.empty_codec = self.codec.choose(_NOTHING, kernels)
         self.writer = MessageWriter(kernels)
         self.scratch = Scratch()
 
@@ -54,14 +58,16 @@ class ParameterPipeline:
     number
         Its number on the wire.
     sparse
-        Whether it is selected and coded, or dense in the same message (then it keeps no state).
+        Whether it is selected and coded, or dense in the same message (then it keeps no state unless its values are coded).
     """
 
     def __init__(
         self, shared: Pipeline, number: int, name: str, shape: tuple[int, ...], numel: int, sparse: bool
     ) -> None:
         self.shared, self.number, self.name, self.shape, self.numel = shared, number, name, shape, numel
-        self.feedback = shared.recipe.error_feedback(numel, shared.kernels) if sparse else None
+        self.sparse = sparse
+        recipe = shared.recipe
+        self.feedback = (recipe.error_feedback if sparse else recipe.small_feedback)(numel, shared.kernels)
         self.selector = shared.recipe.selector()
 
     def compress(self, gradient: Floats, step: int, momentum: float, nesterov: bool, metrics: Metrics) -> None:
@@ -71,10 +77,12 @@ class ParameterPipeline:
         """
         shared = self.shared
         if not shared.kernels.all_finite(gradient):
-            shared.writer.add_nonfinite(self.number, shared.codec)
+            shared.writer.add_nonfinite(self.number, shared.empty_codec)
             metrics.nonfinite_frames += 1
         elif self.feedback is None:
             shared.writer.add_dense(self.number, gradient)
+        elif not self.sparse:
+            self._compress_small(self.feedback, gradient)
         else:
             keep = shared.recipe.keep(self.numel, step)
             metrics.sparse_elements += self.numel
@@ -87,12 +95,21 @@ class ParameterPipeline:
                 metrics.kept_elements += self.numel
                 metrics.value_bytes += 4 * self.numel
 
+    def _compress_small(self, feedback: ErrorFeedback, gradient: Floats) -> None:
+        shared = self.shared
+        feedback.accumulate(gradient, 0.0, False)
+        shared.scratch.reserve(self.numel)
+        decoded = shared.scratch.decoded[: self.numel]
+        shared.writer.add_dense_coded(self.number, feedback.accumulated, shared.recipe.small_code, decoded)
+        feedback.sent_all(decoded)
+
     def _compress_sparse(self, gradient: Floats, momentum: float, nesterov: bool, keep: int, metrics: Metrics) -> None:
         shared = self.shared
         assert self.feedback is not None
         sparse = self.selector.select(self.feedback, gradient, momentum, nesterov, keep, shared.kernels, shared.scratch)
         decoded = shared.scratch.decoded[: sparse.count]
-        encoded = shared.writer.add_sparse(self.number, sparse, shared.codec, decoded)
+        codec = shared.codec.choose(sparse, shared.kernels)
+        encoded = shared.writer.add_sparse(self.number, sparse, codec, decoded)
         self.feedback.sent(sparse, decoded)
         metrics.kept_elements += sparse.count
         metrics.index_bytes += encoded.index_bytes
@@ -129,7 +146,7 @@ class ParameterPipeline:
                 kernels.add_scaled(out, part, scale)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return residual (and velocity) as arrays, not copied, and the selector's numbers; empty for a dense parameter."""
+        """Return residual (and velocity) as arrays, not copied, and the selector's numbers; empty without error feedback."""
         return {} if self.feedback is None else {**self.feedback.state_dict(), **self.selector.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -177,7 +194,7 @@ class GradientOperation(Operation):
             detail=f"op={'Average' if self.average else 'Sum'} {shared.recipe!r} plan={shared.plan:08x}",
             absent=self.absent,
         )
-        kept = shared.recipe.keep(parameter.numel, self.step) if parameter.feedback else parameter.numel
+        kept = shared.recipe.keep(parameter.numel, self.step) if parameter.sparse else parameter.numel
         self.nbytes = FRAME_HEADER.size + 4 * kept
 
     @property

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from sparse_ring.kernels.base import Kernels
 from sparse_ring.sparse import SparseGradient
 
 Floats = NDArray[np.float32]
@@ -48,8 +49,11 @@ class ErrorFeedback(ABC):
         """Take note that ``sparse`` was sent and that receivers see ``decoded`` (``float32[count]``) in its place."""
 
     @abstractmethod
-    def sent_all(self) -> None:
-        """Take note that the whole of ``accumulated`` was sent exactly (a dense stage): nothing waits any more."""
+    def sent_all(self, decoded: Floats | None = None) -> None:
+        """Take note that the whole of ``accumulated`` was sent and that receivers see ``decoded`` (``float32[numel]``).
+
+        None: they see it exactly (a dense stage), and nothing waits any more.
+        """
 
     @abstractmethod
     def state_dict(self) -> dict[str, Floats]:
@@ -58,6 +62,14 @@ class ErrorFeedback(ABC):
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Floats]) -> None:
         """Take over copies of the arrays by name; names that are missing become zeros."""
+
+
+def keep_rest(accumulated: Floats, decoded: Floats | None, kernels: Kernels) -> None:
+    """``accumulated -= decoded`` in place, rounded once; zeros where ``decoded`` is None."""
+    if decoded is None:
+        accumulated.fill(0.0)
+    else:
+        kernels.add_scaled(accumulated, decoded, -1.0)
 
 
 def restored(state: Mapping[str, Floats], name: str, numel: int) -> Floats:

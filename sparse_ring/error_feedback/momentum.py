@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sparse_ring.error_feedback.base import ErrorFeedback, Floats, Indices, restored
+from sparse_ring.error_feedback.base import ErrorFeedback, Floats, Indices, keep_rest, restored
 from sparse_ring.kernels.base import Kernels
 from sparse_ring.sparse import SparseGradient
 
@@ -43,9 +43,12 @@ class MomentumResidual(ErrorFeedback):
         """``r[i] = r[i] - decoded; u[i] = 0`` at the sent positions."""
         self._kernels.update_residual(self.accumulated, self.velocity, sparse.indices, sparse.values, decoded)
 
-    def sent_all(self) -> None:
-        """``r = 0``. The velocity stays: a dense stage is ordinary momentum, of which the ranks' mean is exact."""
-        self.accumulated.fill(0.0)
+    def sent_all(self, decoded: Floats | None = None) -> None:
+        """``r = 0``, or ``r = r - decoded``.
+
+        The velocity stays: a dense stage is ordinary momentum, of which the ranks' mean is exact.
+        """
+        keep_rest(self.accumulated, decoded, self._kernels)
 
     def state_dict(self) -> dict[str, Floats]:
         """Return ``residual`` and, once there is one, ``velocity``."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sparse_ring.error_feedback.base import ErrorFeedback, Floats, Indices, restored
+from sparse_ring.error_feedback.base import ErrorFeedback, Floats, Indices, keep_rest, restored
 from sparse_ring.kernels.base import Kernels
 from sparse_ring.sparse import SparseGradient
 
@@ -32,9 +32,9 @@ class Residual(ErrorFeedback):
         """``r[i] = r[i] - decoded`` at the sent positions."""
         self._kernels.update_residual(self.accumulated, None, sparse.indices, sparse.values, decoded)
 
-    def sent_all(self) -> None:
-        """``r = 0``."""
-        self.accumulated.fill(0.0)
+    def sent_all(self, decoded: Floats | None = None) -> None:
+        """``r = 0``, or ``r = r - decoded``."""
+        keep_rest(self.accumulated, decoded, self._kernels)
 
     def state_dict(self) -> dict[str, Floats]:
         """Return ``residual``."""
