@@ -32,7 +32,6 @@ INLINE void accumulate(int64_t n, const float* gradient, float* velocity, float*
 
 }  // namespace
 
-void install_accumulate(Kernels& scalar, Kernels& avx2) {
-    scalar.accumulate = Both<accumulate>::scalar;
-    avx2.accumulate = Both<accumulate>::avx2;
+void install_accumulate(Tables& tables) {
+    install<&Kernels::accumulate, accumulate>(tables);
 }

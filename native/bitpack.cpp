@@ -1,14 +1,12 @@
 // Gaps between indices, packed in blocks of 128 with the width of the block's largest.
-#include <algorithm>
+#include "indices.h"
 
-#include "common.h"
+using namespace index_codes;
 
 namespace {
 
 constexpr int64_t BLOCK = 128;
 constexpr unsigned MOST_WIDTH = 32;
-constexpr int64_t STORE_SLACK = 16;  // of bitpack_bound, for 8-byte stores past the end
-constexpr int64_t MOST_ELEMENTS = 0xFFFFFFFF;
 
 INLINE int64_t encode(int64_t n, const uint32_t* indices, int64_t numel, int64_t size, uint8_t* out) {
     if (n == 0) return 0;
@@ -83,11 +81,25 @@ INLINE int64_t decode(int64_t n, const uint8_t* payload, int64_t size, int64_t n
     return next == end ? OK : TRAILING;
 }
 
+INLINE unsigned width_of(uint32_t largest) {
+    return largest == 0 ? 0 : MOST_WIDTH - static_cast<unsigned>(__builtin_clz(largest));
+}
+
+INLINE int64_t size_of(int64_t n, const uint32_t* indices) {
+    int64_t size = 0;
+    for (int64_t first = 0; first < n; first += BLOCK) {
+        const int64_t count = std::min(BLOCK, n - first);
+        uint32_t all = first == 0 ? indices[0] : 0;
+        for (int64_t i = std::max<int64_t>(first, 1); i < first + count; ++i) all |= indices[i] - indices[i - 1] - 1;
+        size += 1 + bytes_of(count * width_of(all));
+    }
+    return size;
+}
+
 }  // namespace
 
-void install_bitpack(Kernels& scalar, Kernels& avx2) {
-    scalar.bitpack_encode = Both<encode>::scalar;
-    avx2.bitpack_encode = Both<encode>::avx2;
-    scalar.bitpack_decode = Both<decode>::scalar;
-    avx2.bitpack_decode = Both<decode>::avx2;
+void install_bitpack(Tables& tables) {
+    install<&Kernels::bitpack_encode, encode>(tables);
+    install<&Kernels::bitpack_decode, decode>(tables);
+    install<&Kernels::bitpack_size, size_of>(tables);
 }

@@ -9,26 +9,41 @@
 #if defined(__x86_64__)
 #define SPARSE_RING_X86 1
 #include <immintrin.h>
-// Never fma: a fused multiply-add would change the bits.
+// Never fma: a fused multiply-add would change the bits. (AVX-512 brings its own, which -ffp-contract=off keeps unused.)
 #define AVX2 __attribute__((target("avx2,f16c,bmi,bmi2,popcnt,lzcnt")))
+#define AVX512_SETS "avx2,f16c,bmi,bmi2,popcnt,lzcnt,avx512f,avx512bw,avx512dq,avx512vl"
+#if defined(__clang__)
+#define AVX512 __attribute__((target(AVX512_SETS)))
+#else
+#define AVX512 __attribute__((target(AVX512_SETS ",prefer-vector-width=512")))
+#endif
 #else
 #define SPARSE_RING_X86 0
 #define AVX2
+#define AVX512
 #endif
 
 #define INLINE inline __attribute__((always_inline))
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 
-// One body compiled for both tables. The body is inlined into each, and so takes that function's instruction set.
+// One body compiled for each table. The body is inlined into each, and so takes that function's instruction set.
 template <auto Body>
-struct Both;
+struct Each;
 
 template <class Result, class... Arguments, Result (*Body)(Arguments...)>
-struct Both<Body> {
+struct Each<Body> {
     static Result scalar(Arguments... arguments) { return Body(arguments...); }
     AVX2 static Result avx2(Arguments... arguments) { return Body(arguments...); }
+    AVX512 static Result avx512(Arguments... arguments) { return Body(arguments...); }
 };
+
+template <auto Member, auto Body>
+void install(Tables& tables) {
+    tables.scalar.*Member = Each<Body>::scalar;
+    tables.avx2.*Member = Each<Body>::avx2;
+    tables.avx512.*Member = Each<Body>::avx512;
+}
 
 INLINE uint32_t bits_of(float value) {
     uint32_t bits;
@@ -42,11 +57,11 @@ INLINE float float_of(uint32_t bits) {
     return value;
 }
 
-// How many of n elements come before the first that is aligned for 32-byte vectors. Large NumPy arrays begin 16 bytes
-// past such a boundary, and stores that straddle cache lines slow a pass over memory down to two thirds.
-INLINE int64_t before_alignment(const float* address, int64_t n) {
-    const int64_t elements = static_cast<int64_t>(-(reinterpret_cast<uintptr_t>(address) / sizeof(float)) & 7);
-    return elements < n ? elements : n;
+// How many of n elements come before the first that is aligned for vectors of so many bytes. Large NumPy arrays begin 16
+// bytes past such a boundary, and stores that straddle cache lines slow a pass over memory down to two thirds.
+INLINE int64_t before_alignment(const float* address, int64_t n, uintptr_t vector_bytes = 32) {
+    const uintptr_t elements = -reinterpret_cast<uintptr_t>(address) % vector_bytes / sizeof(float);
+    return static_cast<int64_t>(elements) < n ? static_cast<int64_t>(elements) : n;
 }
 
 constexpr uint32_t MAGNITUDE = 0x7FFFFFFFu;

@@ -101,11 +101,11 @@ AVX2 int64_t decode_avx2(int64_t n, const Half* payload, float scale, float* val
 
 }  // namespace
 
-void install_float16(Kernels& scalar, Kernels& avx2) {
-    scalar.float16_encode = avx2.float16_encode = encode;
-    scalar.float16_decode = avx2.float16_decode = decode;
+void install_float16(Tables& tables) {
+    install<&Kernels::float16_encode, encode>(tables);
+    install<&Kernels::float16_decode, decode>(tables);
 #if SPARSE_RING_X86
-    avx2.float16_encode = encode_avx2;
-    avx2.float16_decode = decode_avx2;
+    tables.avx2.float16_encode = tables.avx512.float16_encode = encode_avx2;
+    tables.avx2.float16_decode = tables.avx512.float16_decode = decode_avx2;
 #endif
 }

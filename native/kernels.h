@@ -24,8 +24,11 @@ enum Status : int64_t {
     TRAILING = -7,     // bytes are left after the last element
     PADDING = -8,      // an unused bit is set
     INDEX = -9,        // an index is not below numel
-    WIDTH = -10,       // a bitpack width above 32
+    WIDTH = -10,       // a width above what the code allows
     NOT_FINITE = -11,  // a value or scale is NaN or infinite
+    ORDER = -12,       // positions are not strictly increasing
+    COUNT = -13,       // another number of positions than the frame says
+    LEVELS = -14,      // the levels of values are negative or not finite
 };
 
 struct Kernels {
@@ -55,27 +58,55 @@ struct Kernels {
     int64_t (*bitpack_encode)(int64_t n, const uint32_t* indices, int64_t numel, int64_t size, uint8_t* out);
     int64_t (*bitpack_decode)(int64_t n, const uint8_t* payload, int64_t size, int64_t numel, uint32_t* indices);
 
+    int64_t (*bitmap_encode)(int64_t n, const uint32_t* indices, int64_t numel, int64_t size, uint8_t* out);
+    int64_t (*bitmap_decode)(int64_t n, const uint8_t* payload, int64_t size, int64_t numel, uint32_t* indices);
+    int64_t (*elias_fano_encode)(int64_t n, const uint32_t* indices, int64_t numel, int64_t size, uint8_t* out);
+    int64_t (*elias_fano_decode)(int64_t n, const uint8_t* payload, int64_t size, int64_t numel, uint32_t* indices);
+    int64_t (*block16_encode)(int64_t n, const uint32_t* indices, int64_t numel, int64_t size, uint8_t* out);
+    int64_t (*block16_decode)(int64_t n, const uint8_t* payload, int64_t size, int64_t numel, uint32_t* indices);
+
+    // The bytes that the encoders would write for these indices, which are trusted to be strictly increasing.
+    int64_t (*golomb_size)(int64_t n, const uint32_t* indices, int64_t numel);
+    int64_t (*bitpack_size)(int64_t n, const uint32_t* indices);
+    int64_t (*block16_size)(int64_t n, const uint32_t* indices);
+
     float (*float16_encode)(int64_t n, const float* values, Half* out, float* decoded);
     int64_t (*float16_decode)(int64_t n, const Half* payload, float scale, float* values);
     float (*sign_encode)(int64_t n, const float* values, uint8_t* out, float* decoded);
     int64_t (*sign_decode)(int64_t n, const uint8_t* payload, float scale, float* values);
+    float (*bfloat16_encode)(int64_t n, const float* values, Half* out, float* decoded);
+    int64_t (*bfloat16_decode)(int64_t n, const Half* payload, float* values);
+    // bits is 2, 3, 4 or 8; out and payload hold 4 + (n * bits + 7) / 8 bytes, or none for no values.
+    float (*levels_encode)(int64_t n, const float* values, int64_t bits, uint8_t* out, float* decoded);
+    int64_t (*levels_decode)(int64_t n, const uint8_t* payload, int64_t bits, float scale, float* values);
     void (*float32_to_bfloat16)(int64_t n, const float* x, Half* out);
     void (*bfloat16_to_float32)(int64_t n, const Half* x, float* out);
 };
 
-const Kernels& scalar_kernels();
-// Runs only where avx2_supported(); the same as scalar_kernels() where the compiler targets another architecture.
-const Kernels& avx2_kernels();
-bool avx2_supported();
+struct Tables {
+    Kernels scalar, avx2, avx512;
+};
 
-// Each family puts its functions into both tables.
-void install_accumulate(Kernels& scalar, Kernels& avx2);
-void install_select(Kernels& scalar, Kernels& avx2);
-void install_kth(Kernels& scalar, Kernels& avx2);
-void install_residual(Kernels& scalar, Kernels& avx2);
-void install_reduce(Kernels& scalar, Kernels& avx2);
-void install_golomb(Kernels& scalar, Kernels& avx2);
-void install_bitpack(Kernels& scalar, Kernels& avx2);
-void install_float16(Kernels& scalar, Kernels& avx2);
-void install_sign(Kernels& scalar, Kernels& avx2);
-void install_bfloat16(Kernels& scalar, Kernels& avx2);
+const Kernels& scalar_kernels();
+// These run only where their test says so; where the compiler targets another architecture than x86-64, all are the same.
+const Kernels& avx2_kernels();
+const Kernels& avx512_kernels();
+bool avx2_supported();
+bool avx512_supported();
+
+// Each family puts its functions into all tables; a table takes a slower instruction set's where that was measured faster.
+void install_accumulate(Tables& tables);
+void install_select(Tables& tables);
+void install_kth(Tables& tables);
+void install_residual(Tables& tables);
+void install_reduce(Tables& tables);
+void install_golomb_encode(Tables& tables);
+void install_golomb_decode(Tables& tables);
+void install_bitpack(Tables& tables);
+void install_bitmap(Tables& tables);
+void install_elias_fano(Tables& tables);
+void install_block16(Tables& tables);
+void install_float16(Tables& tables);
+void install_bfloat16(Tables& tables);
+void install_levels(Tables& tables);
+void install_sign(Tables& tables);

@@ -49,7 +49,6 @@ INLINE float kth_magnitude(int64_t n, const float* x, int64_t k, float* scratch)
 
 }  // namespace
 
-void install_kth(Kernels& scalar, Kernels& avx2) {
-    scalar.kth_magnitude = Both<kth_magnitude>::scalar;
-    avx2.kth_magnitude = Both<kth_magnitude>::avx2;
+void install_kth(Tables& tables) {
+    install<&Kernels::kth_magnitude, kth_magnitude>(tables);
 }

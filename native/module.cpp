@@ -1,4 +1,4 @@
-// sparse_ring._native: binds both tables of kernels to Python. The only file that knows Python, by its limited API.
+// sparse_ring._native: binds the tables of kernels to Python. The only file that knows Python, by its limited API.
 //
 // A pointer's argument is an array that offers __array_struct__ (NumPy's array interface), or None where the kernel
 // allows null: taking the address here costs a tenth of reading `array.ctypes.data` in Python, and checks dtype,
@@ -181,10 +181,23 @@ PyObject* table_module(const char* name) {
         METHOD(golomb_decode, "n, payload, size, numel, indices"),
         METHOD(bitpack_encode, "n, indices, numel, size, out"),
         METHOD(bitpack_decode, "n, payload, size, numel, indices"),
+        METHOD(bitmap_encode, "n, indices, numel, size, out"),
+        METHOD(bitmap_decode, "n, payload, size, numel, indices"),
+        METHOD(elias_fano_encode, "n, indices, numel, size, out"),
+        METHOD(elias_fano_decode, "n, payload, size, numel, indices"),
+        METHOD(block16_encode, "n, indices, numel, size, out"),
+        METHOD(block16_decode, "n, payload, size, numel, indices"),
+        METHOD(golomb_size, "n, indices, numel"),
+        METHOD(bitpack_size, "n, indices"),
+        METHOD(block16_size, "n, indices"),
         METHOD(float16_encode, "n, values, out, decoded"),
         METHOD(float16_decode, "n, payload, scale, values"),
         METHOD(sign_encode, "n, values, out, decoded"),
         METHOD(sign_decode, "n, payload, scale, values"),
+        METHOD(bfloat16_encode, "n, values, out, decoded"),
+        METHOD(bfloat16_decode, "n, payload, values"),
+        METHOD(levels_encode, "n, values, bits, out, decoded"),
+        METHOD(levels_decode, "n, payload, bits, scale, values"),
         METHOD(float32_to_bfloat16, "n, x, out"),
         METHOD(bfloat16_to_float32, "n, x, out"),
         {nullptr, nullptr, 0, nullptr},
@@ -196,6 +209,7 @@ PyObject* table_module(const char* name) {
 }
 
 PyObject* supported(PyObject*, PyObject*) {
+    if (avx512_supported()) return Py_BuildValue("(sss)", "scalar", "avx2", "avx512");
     return avx2_supported() ? Py_BuildValue("(ss)", "scalar", "avx2") : Py_BuildValue("(s)", "scalar");
 }
 
@@ -222,7 +236,8 @@ PyMODINIT_FUNC PyInit__native() {
     PyObject* module = PyModule_Create(&definition);
     if (module == nullptr || array_struct_name == nullptr) return nullptr;
     if (add(module, "scalar", table_module<scalar_kernels>("sparse_ring._native.scalar")) &&
-        add(module, "avx2", table_module<avx2_kernels>("sparse_ring._native.avx2"))) {
+        add(module, "avx2", table_module<avx2_kernels>("sparse_ring._native.avx2")) &&
+        add(module, "avx512", table_module<avx512_kernels>("sparse_ring._native.avx512"))) {
         return module;
     }
     Py_DECREF(module);

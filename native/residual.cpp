@@ -43,11 +43,8 @@ INLINE void add_scaled(int64_t n, const float* __restrict values, float scale, f
 
 }  // namespace
 
-void install_residual(Kernels& scalar, Kernels& avx2) {
-    scalar.update_residual = Both<update_residual>::scalar;
-    avx2.update_residual = Both<update_residual>::avx2;
-    scalar.scatter_add = Both<scatter_add>::scalar;
-    avx2.scatter_add = Both<scatter_add>::avx2;
-    scalar.add_scaled = Both<add_scaled>::scalar;
-    avx2.add_scaled = Both<add_scaled>::avx2;
+void install_residual(Tables& tables) {
+    install<&Kernels::update_residual, update_residual>(tables);
+    install<&Kernels::scatter_add, scatter_add>(tables);
+    install<&Kernels::add_scaled, add_scaled>(tables);
 }

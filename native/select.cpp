@@ -1,32 +1,9 @@
 // Selection by threshold, alone and fused with the accumulation that precedes it.
-#include <algorithm>
+#include "select.h"
 
-#include "common.h"
+using namespace selection;
 
 namespace {
-
-constexpr int64_t MOST_ELEMENTS = int64_t{1} << 32;  // indices are 32 bits wide
-constexpr int64_t CHUNK = 1024;                      // stays in the first-level cache between two passes
-
-// Where selected elements go. Past the capacity the position stops in the spare elements, and only the count grows.
-struct Output {
-    uint32_t* indices;
-    float* values;
-    int64_t capacity;
-    int64_t count;
-
-    INLINE int64_t position() const { return std::min(count, capacity); }
-};
-
-INLINE void select_scalar(int64_t first, int64_t last, const float* x, float threshold, Output& output) {
-    for (int64_t i = first; i < last; ++i) {
-        const float value = x[i];
-        // Written always and counted only where it passes: a branch would be mispredicted at every hit.
-        output.indices[output.position()] = static_cast<uint32_t>(i);
-        output.values[output.position()] = value;
-        output.count += float_of(bits_of(value) & MAGNITUDE) >= threshold;
-    }
-}
 
 int64_t select(int64_t n, const float* x, float threshold, int64_t capacity, uint32_t* indices, float* values) {
     if (n > MOST_ELEMENTS) return BAD_INDICES;
@@ -177,11 +154,12 @@ AVX2 int64_t accumulate_select_avx2(int64_t n, const float* gradient, float* vel
 
 }  // namespace
 
-void install_select(Kernels& scalar, Kernels& avx2) {
-    scalar.select = avx2.select = select;
-    scalar.accumulate_select = avx2.accumulate_select = accumulate_select;
+void install_select(Tables& tables) {
+    tables.scalar.select = tables.avx2.select = tables.avx512.select = select;
+    tables.scalar.accumulate_select = tables.avx2.accumulate_select = tables.avx512.accumulate_select = accumulate_select;
 #if SPARSE_RING_X86
-    avx2.select = select_avx2;
-    avx2.accumulate_select = accumulate_select_avx2;
+    tables.avx2.select = select_avx2;
+    tables.avx2.accumulate_select = accumulate_select_avx2;
+    install_select_avx512(tables.avx512);
 #endif
 }

@@ -79,11 +79,11 @@ AVX2 int64_t decode_avx2(int64_t n, const uint8_t* payload, float scale, float* 
 
 }  // namespace
 
-void install_sign(Kernels& scalar, Kernels& avx2) {
-    scalar.sign_encode = avx2.sign_encode = encode;
-    scalar.sign_decode = avx2.sign_decode = decode;
+void install_sign(Tables& tables) {
+    install<&Kernels::sign_encode, encode>(tables);
+    install<&Kernels::sign_decode, decode>(tables);
 #if SPARSE_RING_X86
-    avx2.sign_encode = encode_avx2;
-    avx2.sign_decode = decode_avx2;
+    tables.avx2.sign_encode = tables.avx512.sign_encode = encode_avx2;
+    tables.avx2.sign_decode = tables.avx512.sign_decode = decode_avx2;
 #endif
 }

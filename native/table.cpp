@@ -1,4 +1,4 @@
-// The tables of all kernels, and whether this processor runs them.
+// The tables of all kernels, and which of them this processor runs.
 #include "common.h"
 
 #if SPARSE_RING_X86
@@ -7,25 +7,26 @@
 
 namespace {
 
-struct Tables {
-    Kernels scalar{}, avx2{};
-
-    Tables() {
-        install_accumulate(scalar, avx2);
-        install_select(scalar, avx2);
-        install_kth(scalar, avx2);
-        install_residual(scalar, avx2);
-        install_reduce(scalar, avx2);
-        install_golomb(scalar, avx2);
-        install_bitpack(scalar, avx2);
-        install_float16(scalar, avx2);
-        install_sign(scalar, avx2);
-        install_bfloat16(scalar, avx2);
-    }
-};
-
 const Tables& tables() {
-    static const Tables built;
+    static const Tables built = [] {
+        Tables fresh{};
+        install_accumulate(fresh);
+        install_select(fresh);
+        install_kth(fresh);
+        install_residual(fresh);
+        install_reduce(fresh);
+        install_golomb_encode(fresh);
+        install_golomb_decode(fresh);
+        install_bitpack(fresh);
+        install_bitmap(fresh);
+        install_elias_fano(fresh);
+        install_block16(fresh);
+        install_float16(fresh);
+        install_bfloat16(fresh);
+        install_levels(fresh);
+        install_sign(fresh);
+        return fresh;
+    }();
     return built;
 }
 
@@ -33,6 +34,7 @@ const Tables& tables() {
 
 const Kernels& scalar_kernels() { return tables().scalar; }
 const Kernels& avx2_kernels() { return tables().avx2; }
+const Kernels& avx512_kernels() { return tables().avx512; }
 
 bool avx2_supported() {
 #if SPARSE_RING_X86
@@ -43,6 +45,15 @@ bool avx2_supported() {
     __builtin_cpu_init();
     return f16c && lzcnt && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
            __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
+#else
+    return false;
+#endif
+}
+
+bool avx512_supported() {
+#if SPARSE_RING_X86
+    return avx2_supported() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 #else
     return false;
 #endif

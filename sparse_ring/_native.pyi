@@ -84,6 +84,34 @@ class Table:
         n: int, payload: NDArray[np.uint8], size: int, numel: int, indices: NDArray[np.uint32], /
     ) -> int: ...
     @staticmethod
+    def bitmap_encode(n: int, indices: NDArray[np.uint32], numel: int, size: int, out: NDArray[np.uint8], /) -> int: ...
+    @staticmethod
+    def bitmap_decode(
+        n: int, payload: NDArray[np.uint8], size: int, numel: int, indices: NDArray[np.uint32], /
+    ) -> int: ...
+    @staticmethod
+    def elias_fano_encode(
+        n: int, indices: NDArray[np.uint32], numel: int, size: int, out: NDArray[np.uint8], /
+    ) -> int: ...
+    @staticmethod
+    def elias_fano_decode(
+        n: int, payload: NDArray[np.uint8], size: int, numel: int, indices: NDArray[np.uint32], /
+    ) -> int: ...
+    @staticmethod
+    def block16_encode(
+        n: int, indices: NDArray[np.uint32], numel: int, size: int, out: NDArray[np.uint8], /
+    ) -> int: ...
+    @staticmethod
+    def block16_decode(
+        n: int, payload: NDArray[np.uint8], size: int, numel: int, indices: NDArray[np.uint32], /
+    ) -> int: ...
+    @staticmethod
+    def golomb_size(n: int, indices: NDArray[np.uint32], numel: int, /) -> int: ...
+    @staticmethod
+    def bitpack_size(n: int, indices: NDArray[np.uint32], /) -> int: ...
+    @staticmethod
+    def block16_size(n: int, indices: NDArray[np.uint32], /) -> int: ...
+    @staticmethod
     def float16_encode(
         n: int, values: NDArray[np.float32], out: NDArray[np.uint16], decoded: NDArray[np.float32], /
     ) -> float: ...
@@ -96,12 +124,27 @@ class Table:
     @staticmethod
     def sign_decode(n: int, payload: NDArray[np.uint8], scale: float, values: NDArray[np.float32], /) -> int: ...
     @staticmethod
+    def bfloat16_encode(
+        n: int, values: NDArray[np.float32], out: NDArray[np.uint16], decoded: NDArray[np.float32], /
+    ) -> float: ...
+    @staticmethod
+    def bfloat16_decode(n: int, payload: NDArray[np.uint16], values: NDArray[np.float32], /) -> int: ...
+    @staticmethod
+    def levels_encode(
+        n: int, values: NDArray[np.float32], bits: int, out: NDArray[np.uint8], decoded: NDArray[np.float32], /
+    ) -> float: ...
+    @staticmethod
+    def levels_decode(
+        n: int, payload: NDArray[np.uint8], bits: int, scale: float, values: NDArray[np.float32], /
+    ) -> int: ...
+    @staticmethod
     def float32_to_bfloat16(n: int, x: NDArray[np.float32], out: NDArray[np.uint16], /) -> None: ...
     @staticmethod
     def bfloat16_to_float32(n: int, x: NDArray[np.uint16], out: NDArray[np.float32], /) -> None: ...
 
 scalar: Table
 avx2: Table
+avx512: Table
 
 def supported() -> tuple[str, ...]:
     """Names of the tables that this processor can run, the best one last."""

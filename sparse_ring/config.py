@@ -67,8 +67,9 @@ class Config:
         valid=lambda v: v in ("trace", "debug", "info", "warning", "error", "fatal"), horovod=True,
     )  # fmt: skip
     kernels: str = _setting(
-        "auto", str.lower, "one of auto, scalar, avx2, reference", "Implementation of the CPU kernels; all give the same bits.",
-        valid=lambda v: v in ("auto", "scalar", "avx2", "reference"),
+        "auto", str.lower, "one of auto, scalar, avx2, avx512, reference",
+        "Implementation of the CPU kernels; all give the same bits.",
+        valid=lambda v: v in ("auto", "scalar", "avx2", "avx512", "reference"),
     )  # fmt: skip
     progress: str = _setting(
         "auto", str.lower, "one of auto, 0, 1",

@@ -1,25 +1,45 @@
 """Codec = index code + value code: how kept elements become bytes."""
 
-from sparse_ring.encode.base import IndexCode, ValueCode
+from sparse_ring.encode.auto import Auto
+from sparse_ring.encode.base import IndexChoice, IndexCode, ValueCode
+from sparse_ring.encode.bfloat16 import BFloat16
+from sparse_ring.encode.bitmap import Bitmap
 from sparse_ring.encode.bitpack import Bitpack
-from sparse_ring.encode.codec import INDEX_CODES, VALUE_CODES, Codec, Encoded
+from sparse_ring.encode.block16 import Block16
+from sparse_ring.encode.codec import INDEX_CHOICES, INDEX_CODES, VALUE_CODES, VALUE_NAMES, Codec, CodecChoice, Encoded
+from sparse_ring.encode.elias_fano import EliasFano
 from sparse_ring.encode.every import EveryIndex
 from sparse_ring.encode.float16 import Float16
 from sparse_ring.encode.float32 import Float32
 from sparse_ring.encode.golomb import Golomb
+from sparse_ring.encode.levels import Int2, Int3, Int4, Int8, Levels
 from sparse_ring.encode.sign import Sign
 
 __all__ = [
+    "INDEX_CHOICES",
     "INDEX_CODES",
     "VALUE_CODES",
+    "VALUE_NAMES",
+    "Auto",
+    "BFloat16",
+    "Bitmap",
     "Bitpack",
+    "Block16",
     "Codec",
+    "CodecChoice",
+    "EliasFano",
     "Encoded",
     "EveryIndex",
     "Float16",
     "Float32",
     "Golomb",
+    "IndexChoice",
     "IndexCode",
+    "Int2",
+    "Int3",
+    "Int4",
+    "Int8",
+    "Levels",
     "Sign",
     "ValueCode",
 ]

@@ -20,15 +20,32 @@ Floats = NDArray[np.float32]
 Indices = NDArray[np.uint32]
 
 
-class IndexCode(ABC):
+class IndexChoice(ABC):
+    """Which code a frame's positions get; a code chooses itself."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def choose(self, indices: Indices, numel: int, kernels: Kernels) -> IndexCode:
+        """Return the code for strictly increasing ``indices`` (``uint32[count]``) below ``numel``."""
+
+
+class IndexCode(IndexChoice):
     """Positions as bits."""
 
     identifier: ClassVar[int]
-    name: ClassVar[str]
+
+    def choose(self, indices: Indices, numel: int, kernels: Kernels) -> IndexCode:
+        """Return the code itself."""
+        return self
 
     @abstractmethod
     def bound(self, count: int, numel: int) -> int:
         """Return an upper bound of the bytes for any ``count`` positions below ``numel``."""
+
+    @abstractmethod
+    def size(self, indices: Indices, numel: int, kernels: Kernels) -> int:
+        """Return the bytes that ``encode`` would write, without writing them."""
 
     @abstractmethod
     def encode(self, indices: Indices, numel: int, out: Bytes, kernels: Kernels) -> int:

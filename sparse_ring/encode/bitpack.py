@@ -16,6 +16,10 @@ class Bitpack(IndexCode):
         """See :meth:`IndexCode.bound`."""
         return bitpack_bound(count)
 
+    def size(self, indices: Indices, numel: int, kernels: Kernels) -> int:
+        """See :meth:`IndexCode.size`."""
+        return kernels.bitpack_size(indices)
+
     def encode(self, indices: Indices, numel: int, out: Bytes, kernels: Kernels) -> int:
         """See :meth:`IndexCode.encode`."""
         return kernels.bitpack_encode(indices, numel, out)

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparse_ring.encode.base import Bytes, Floats, IndexCode, ValueCode
+from sparse_ring.encode.auto import Auto
+from sparse_ring.encode.base import Bytes, Floats, IndexChoice, IndexCode, ValueCode
+from sparse_ring.encode.bfloat16 import BFloat16
+from sparse_ring.encode.bitmap import Bitmap
 from sparse_ring.encode.bitpack import Bitpack
+from sparse_ring.encode.block16 import Block16
+from sparse_ring.encode.elias_fano import EliasFano
 from sparse_ring.encode.every import EveryIndex
 from sparse_ring.encode.float16 import Float16
 from sparse_ring.encode.float32 import Float32
 from sparse_ring.encode.golomb import Golomb
+from sparse_ring.encode.levels import Int2, Int3, Int4, Int8
 from sparse_ring.encode.sign import Sign
 from sparse_ring.errors import ConfigError
 from sparse_ring.kernels.base import Kernels
 from sparse_ring.sparse import SparseGradient
 
-INDEX_CODES: dict[int, IndexCode] = {code.identifier: code for code in (EveryIndex(), Golomb(), Bitpack())}
-VALUE_CODES: dict[int, ValueCode] = {code.identifier: code for code in (Float32(), Float16(), Sign())}
+_POSITIONS = (Golomb(), Bitpack(), Bitmap(), EliasFano(), Block16())
+_VALUES = (Float32(), Float16(), Sign(), BFloat16(), Int8(), Int4(), Int3(), Int2())
+
+INDEX_CODES: dict[int, IndexCode] = {code.identifier: code for code in (EveryIndex(), *_POSITIONS)}
+VALUE_CODES: dict[int, ValueCode] = {code.identifier: code for code in _VALUES}
+
+# By the names in recipes. A dense frame's code is not among them: it cannot leave anything out.
+INDEX_CHOICES: dict[str, IndexChoice] = {code.name: code for code in (*_POSITIONS, Auto(_POSITIONS))}
+VALUE_NAMES: dict[str, ValueCode] = {code.name: code for code in _VALUES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +50,12 @@ class Codec:
 
     @classmethod
     def named(cls, index: str, value: str) -> Codec:
-        """Return the codec of two names, such as ``"golomb"`` and ``"float16"``; ConfigError lists the known ones."""
-        indices = {code.name: code for code in INDEX_CODES.values() if not isinstance(code, EveryIndex)}
-        values = {code.name: code for code in VALUE_CODES.values()}
-        if index not in indices:
-            raise ConfigError("indices", index, f"one of {', '.join(indices)}")
-        if value not in values:
-            raise ConfigError("values", value, f"one of {', '.join(values)}")
-        return cls(indices[index], values[value])
+        """Return the codec of two codes' names, such as ``"golomb"`` and ``"float16"``; ConfigError lists the known ones."""
+        chosen = CodecChoice.named(index, value)
+        if not isinstance(chosen.index, IndexCode):
+            codes = [name for name, code in INDEX_CHOICES.items() if isinstance(code, IndexCode)]
+            raise ConfigError("indices", index, f"one of {', '.join(codes)}")
+        return cls(chosen.index, chosen.value)
 
     def bound(self, count: int, numel: int) -> int:
         """Return an upper bound of the bytes of ``count`` kept elements."""
@@ -56,3 +67,24 @@ class Codec:
         scale = self.value.encode(sparse.values, out[:value_bytes], decoded, kernels)
         index_bytes = self.index.encode(sparse.indices, sparse.numel, out[value_bytes:], kernels)
         return Encoded(value_bytes, index_bytes, scale)
+
+
+@dataclass(frozen=True, slots=True)
+class CodecChoice:
+    """What a recipe asks for: a value code and an index code, or one chosen for each frame."""
+
+    index: IndexChoice
+    value: ValueCode
+
+    @classmethod
+    def named(cls, index: str, value: str) -> CodecChoice:
+        """Return the choice of two names, such as ``"auto"`` and ``"float16"``; ConfigError lists the known ones."""
+        if index not in INDEX_CHOICES:
+            raise ConfigError("indices", index, f"one of {', '.join(INDEX_CHOICES)}")
+        if value not in VALUE_NAMES:
+            raise ConfigError("values", value, f"one of {', '.join(VALUE_NAMES)}")
+        return cls(INDEX_CHOICES[index], VALUE_NAMES[value])
+
+    def choose(self, sparse: SparseGradient, kernels: Kernels) -> Codec:
+        """Return the codec for one frame."""
+        return Codec(self.index.choose(sparse.indices, sparse.numel, kernels), self.value)

@@ -19,6 +19,10 @@ class EveryIndex(IndexCode):
         """Return 0."""
         return 0
 
+    def size(self, indices: Indices, numel: int, kernels: Kernels) -> int:
+        """Return 0."""
+        return 0
+
     def encode(self, indices: Indices, numel: int, out: Bytes, kernels: Kernels) -> int:
         """Write nothing; ``indices`` must be all ``numel`` positions."""
         return 0

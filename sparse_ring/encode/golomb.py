@@ -16,6 +16,10 @@ class Golomb(IndexCode):
         """See :meth:`IndexCode.bound`."""
         return golomb_bound(count, numel)
 
+    def size(self, indices: Indices, numel: int, kernels: Kernels) -> int:
+        """See :meth:`IndexCode.size`."""
+        return kernels.golomb_size(indices, numel)
+
     def encode(self, indices: Indices, numel: int, out: Bytes, kernels: Kernels) -> int:
         """See :meth:`IndexCode.encode`."""
         return kernels.golomb_encode(indices, numel, out)

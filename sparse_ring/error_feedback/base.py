@@ -48,8 +48,8 @@ class ErrorFeedback(ABC):
         """Take note of what was sent, as the receivers see it: ``decoded`` has the positions and the values after coding."""
 
     @abstractmethod
-    def sent_all(self) -> None:
-        """Take note that the whole of ``accumulated`` was sent exactly (a dense stage): nothing waits any more."""
+    def sent_all(self, decoded: Floats) -> None:
+        """Take note that the whole of ``accumulated`` was sent and that receivers see ``decoded`` (``float32[numel]``)."""
 
     @abstractmethod
     def drop_nonfinite(self) -> int:

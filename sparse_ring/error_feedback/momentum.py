@@ -44,9 +44,12 @@ class MomentumResidual(ErrorFeedback):
         values = self.accumulated[decoded.indices]
         self._kernels.update_residual(self.accumulated, self.velocity, decoded.indices, values, decoded.values)
 
-    def sent_all(self) -> None:
-        """``r = 0``. The velocity stays: a dense stage is ordinary momentum, of which the ranks' mean is exact."""
-        self.accumulated.fill(0.0)
+    def sent_all(self, decoded: Floats) -> None:
+        """``r = r - decoded``.
+
+        The velocity stays: a dense stage is ordinary momentum, of which the ranks' mean is exact.
+        """
+        self._kernels.add_scaled(self.accumulated, decoded, -1.0)
 
     def drop_nonfinite(self) -> int:
         """See :meth:`ErrorFeedback.drop_nonfinite`."""

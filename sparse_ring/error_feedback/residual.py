@@ -33,9 +33,9 @@ class Residual(ErrorFeedback):
         values = self.accumulated[decoded.indices]
         self._kernels.update_residual(self.accumulated, None, decoded.indices, values, decoded.values)
 
-    def sent_all(self) -> None:
-        """``r = 0``."""
-        self.accumulated.fill(0.0)
+    def sent_all(self, decoded: Floats) -> None:
+        """``r = r - decoded``."""
+        self._kernels.add_scaled(self.accumulated, decoded, -1.0)
 
     def drop_nonfinite(self) -> int:
         """See :meth:`ErrorFeedback.drop_nonfinite`."""

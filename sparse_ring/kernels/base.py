@@ -1,6 +1,6 @@
 """The contract of the kernels: one table of functions, several implementations, the same bits.
 
-``reference.py`` (NumPy) is the readable twin and the oracle; ``cpu.py`` calls the native module (scalar, AVX2).
+``reference.py`` (NumPy) is the readable twin and the oracle; ``cpu.py`` calls the native module (scalar, AVX2, AVX-512).
 ``tests/contracts/kernels.py`` runs over all of them and compares bits, so every rule below is exact:
 
 * Arithmetic is IEEE float32, each operation rounded once (no fused multiply-add), in the order written here.
@@ -26,6 +26,15 @@ bitpack
     Blocks of 128 gaps: one byte ``width`` (0..32, bits of the block's largest gap), then the gaps, ``width`` bits each, the block
     padded to a byte. A count of 0 encodes to zero bytes.
 
+bitmap
+    ``ceil(numel / 8)`` bytes, bit i set where i is an index. A count of 0 encodes to zero bytes, as in the two codes below.
+elias_fano (Elias, J. ACM 1974; Fano 1971)
+    One byte ``l`` <= 31, chosen by the encoder as floor(log2(numel // count)). The lowest l bits of each index, padded to a byte.
+    Then the rest in unary: for each index ``(index >> l) - (previous >> l)`` zero bits and a one bit, padded to a byte.
+block16
+    u32 number of blocks of 65,536 positions that hold an index; for each of them, in order, u16 number of the block and u16
+    (indices in it - 1); then for each index its place in its block as u16.
+
 Value codes:
 
 float32
@@ -36,6 +45,18 @@ float16
 sign
     scale = float32 of the mean magnitude (``sum_magnitudes / count`` in float64); a bit a value, 1 where negative (sign bit),
     LSB first, zero padded; decoded as +-scale.
+bfloat16
+    The upper 16 bits of the value, rounded to nearest even; what would round to infinity becomes the largest finite one. Scale 1.
+levels (int2, int3, int4, int8: ``bits`` is 2, 3, 4, 8)
+    f32 ``low``, the smallest magnitude, in the first 4 bytes; then a code of ``bits`` bits a value, LSB first, zero padded: its
+    level, and in the highest bit its sign (1 where negative). ``L = 2**(bits-1)`` levels; ``level_table(bits)`` has them as
+    float32. Decoded as ``+-(low + scale * table[level])``. The encoder takes ``excess = (|value| - low) / scale`` (``/ 1`` where
+    the scale is 0) and
+    2, 3, 4 bits: scale = min(max(0, sum_magnitudes / count - low) in float64 to float32, (largest float32 - low) / 8); level =
+    how many of the midpoints between neighbours in the table are at or below the excess (magnitudes of a truncated tail
+    decrease about exponentially: these are the best levels for that, Lloyd-Max, in units of 1/256);
+    8 bits: scale = largest magnitude - low; table[j] = ((2j + 1) / 256)**2; level = min(127, trunc(sqrt(excess) * 128)).
+    A count of 0 encodes to zero bytes and scale 0.
 """
 
 from __future__ import annotations
@@ -130,6 +151,33 @@ class Kernels(Protocol):
     def bitpack_decode(self, payload: Bytes, numel: int, indices: Indices) -> None:
         """Decode exactly ``len(indices)`` indices; raises MessageError as ``golomb_decode`` (width <= 32, bounds, padding)."""
 
+    def bitmap_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
+        """Encode strictly increasing indices; returns the bytes written. ``out`` holds ``bitmap_bound(count, numel)``."""
+
+    def bitmap_decode(self, payload: Bytes, numel: int, indices: Indices) -> None:
+        """Decode exactly ``len(indices)`` indices; raises MessageError unless as many bits are set (length, padding)."""
+
+    def elias_fano_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
+        """Encode strictly increasing indices; returns the bytes written. ``out`` holds ``elias_fano_bound(count, numel)``."""
+
+    def elias_fano_decode(self, payload: Bytes, numel: int, indices: Indices) -> None:
+        """Decode exactly ``len(indices)`` indices; raises MessageError as ``golomb_decode`` (width, order, bounds, padding)."""
+
+    def block16_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
+        """Encode strictly increasing indices; returns the bytes written. ``out`` holds ``block16_bound(count, numel)``."""
+
+    def block16_decode(self, payload: Bytes, numel: int, indices: Indices) -> None:
+        """Decode exactly ``len(indices)`` indices; raises MessageError as ``golomb_decode`` (directory, order, bounds)."""
+
+    def golomb_size(self, indices: Indices, numel: int) -> int:
+        """Return the bytes that ``golomb_encode`` would write for these strictly increasing indices below ``numel``."""
+
+    def bitpack_size(self, indices: Indices) -> int:
+        """Return the bytes that ``bitpack_encode`` would write for these strictly increasing indices."""
+
+    def block16_size(self, indices: Indices) -> int:
+        """Return the bytes that ``block16_encode`` would write for these strictly increasing indices."""
+
     def float16_encode(self, values: Floats, out: Halves, decoded: Floats) -> float:
         """Encode finite values into ``out``, what a receiver will see into ``decoded``; returns the scale."""
 
@@ -141,6 +189,18 @@ class Kernels(Protocol):
 
     def sign_decode(self, payload: Bytes, scale: float, values: Floats) -> None:
         """Decode; raises MessageError where the scale is not finite or padding is set."""
+
+    def bfloat16_encode(self, values: Floats, out: Halves, decoded: Floats) -> float:
+        """Encode finite values into ``out``, what a receiver will see into ``decoded``; returns 1."""
+
+    def bfloat16_decode(self, payload: Halves, values: Floats) -> None:
+        """Decode; raises MessageError where a value is not finite."""
+
+    def levels_encode(self, values: Floats, bits: int, out: Bytes, decoded: Floats) -> float:
+        """Encode finite values into ``out`` (``levels_size(count, bits)`` bytes) and ``decoded``; returns the scale."""
+
+    def levels_decode(self, payload: Bytes, bits: int, scale: float, values: Floats) -> None:
+        """Decode; raises MessageError where low, scale or the largest level is negative or not finite, or padding is set."""
 
     def float32_to_bfloat16(self, x: Floats, out: Halves) -> None:
         """Round to nearest even; NaN stays NaN (quiet, sign kept, 0x7FC0 | sign)."""
@@ -170,3 +230,46 @@ def golomb_modulus(count: int, numel: int) -> int:
 def bitpack_bound(count: int) -> int:
     """Return an upper bound of the bytes that ``bitpack_encode`` writes for ``count`` indices."""
     return -(-count // 128) + 4 * count + 16
+
+
+def bitmap_bound(count: int, numel: int) -> int:
+    """Return the bytes that ``bitmap_encode`` writes for ``count`` indices below ``numel``."""
+    return -(-numel // 8) if count else 0
+
+
+def elias_fano_width(count: int, numel: int) -> int:
+    """Return how many low bits ``elias_fano_encode`` takes off each of ``count`` >= 1 indices below ``numel``."""
+    return (numel // count).bit_length() - 1
+
+
+def elias_fano_size(count: int, numel: int, last: int) -> int:
+    """Return the bytes that ``elias_fano_encode`` writes for ``count`` indices below ``numel``, the largest being ``last``."""
+    if count == 0:
+        return 0
+    width = elias_fano_width(count, numel)
+    return 1 + -(-count * width // 8) + -(-(count + (last >> width)) // 8)
+
+
+def elias_fano_bound(count: int, numel: int) -> int:
+    """Return an upper bound of the bytes that ``elias_fano_encode`` writes for any ``count`` indices below ``numel``."""
+    return elias_fano_size(count, numel, numel - 1) + 16 if count else 0
+
+
+def block16_bound(count: int, numel: int) -> int:
+    """Return an upper bound of the bytes that ``block16_encode`` writes for any ``count`` indices below ``numel``."""
+    return 4 + 4 * min(count, -(-numel // 65536)) + 2 * count + 16 if count else 0
+
+
+_EXPONENTIAL_LEVELS = {2: [152, 664], 3: [85, 302, 605, 1117], 4: [45, 147, 264, 402, 571, 788, 1092, 1604]}
+
+
+def level_table(bits: int) -> Floats:
+    """Return the levels of the code of so many bits, ``float32[2**(bits-1)]``; exact."""
+    sizes = (2 * np.arange(128) + 1) ** 2 / 256 if bits == 8 else np.array(_EXPONENTIAL_LEVELS[bits])
+    table: Floats = (sizes / 256).astype(np.float32)
+    return table
+
+
+def levels_size(count: int, bits: int) -> int:
+    """Return the bytes of ``count`` values in levels of ``bits`` bits."""
+    return 4 + -(-count * bits // 8) if count else 0

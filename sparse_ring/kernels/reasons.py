@@ -9,8 +9,11 @@ TRUNCATED = "the payload ends inside an element"
 TRAILING = "bytes are left after the last element"
 PADDING = "an unused bit is set"
 INDEX = "an index is not below the number of elements"
-WIDTH = "a bitpack width is above 32"
+WIDTH = "a width is above what the code allows"
 NOT_FINITE = "a value or scale is NaN or infinite"
+ORDER = "indices are not strictly increasing"
+COUNT = "another number of indices than the frame says"
+LEVELS = "the levels of the values are negative or not finite"
 LENGTH = "the payload's length does not fit the number of values"
 
 BAD_INDICES = -1
@@ -26,4 +29,7 @@ BY_CODE = {
     -9: INDEX,
     -10: WIDTH,
     -11: NOT_FINITE,
+    -12: ORDER,
+    -13: COUNT,
+    -14: LEVELS,
 }

@@ -9,8 +9,10 @@ import numpy as np
 
 from sparse_ring.errors import MessageError
 from sparse_ring.kernels import reasons
+from sparse_ring.kernels import reference_indices as gap_codes
+from sparse_ring.kernels import reference_positions as position_codes
+from sparse_ring.kernels import reference_values as value_codes
 from sparse_ring.kernels.base import SPARE, Bytes, Floats, Halves, Indices
-from sparse_ring.kernels.reference_indices import bitpack_decode, bitpack_encode, golomb_decode, golomb_encode
 
 
 def _float32(value: float) -> np.float32:
@@ -90,28 +92,59 @@ class ReferenceKernels:
 
     def sum_magnitudes(self, values: Floats) -> float:
         """Return the float64 sum of magnitudes in the fixed order."""
-        padded = np.zeros(-(-len(values) // 8) * 8, dtype=np.float64)
-        padded[: len(values)] = np.abs(values)
-        a = np.zeros(8, dtype=np.float64)
-        for row in padded.reshape(-1, 8):
-            a += row
-        return float(((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7])))
+        return value_codes.sum_magnitudes(values)
 
     def golomb_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
         """Encode indices; returns the bytes written."""
-        return golomb_encode(indices, numel, out)
+        return gap_codes.golomb_encode(indices, numel, out)
 
     def golomb_decode(self, payload: Bytes, numel: int, indices: Indices) -> None:
         """Decode indices, distrusting the payload."""
-        golomb_decode(payload, numel, indices)
+        gap_codes.golomb_decode(payload, numel, indices)
 
     def bitpack_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
         """Encode indices; returns the bytes written."""
-        return bitpack_encode(indices, numel, out)
+        return gap_codes.bitpack_encode(indices, numel, out)
 
     def bitpack_decode(self, payload: Bytes, numel: int, indices: Indices) -> None:
         """Decode indices, distrusting the payload."""
-        bitpack_decode(payload, numel, indices)
+        gap_codes.bitpack_decode(payload, numel, indices)
+
+    def bitmap_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
+        """Encode indices; returns the bytes written."""
+        return position_codes.bitmap_encode(indices, numel, out)
+
+    def bitmap_decode(self, payload: Bytes, numel: int, indices: Indices) -> None:
+        """Decode indices, distrusting the payload."""
+        position_codes.bitmap_decode(payload, numel, indices)
+
+    def elias_fano_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
+        """Encode indices; returns the bytes written."""
+        return position_codes.elias_fano_encode(indices, numel, out)
+
+    def elias_fano_decode(self, payload: Bytes, numel: int, indices: Indices) -> None:
+        """Decode indices, distrusting the payload."""
+        position_codes.elias_fano_decode(payload, numel, indices)
+
+    def block16_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
+        """Encode indices; returns the bytes written."""
+        return position_codes.block16_encode(indices, numel, out)
+
+    def block16_decode(self, payload: Bytes, numel: int, indices: Indices) -> None:
+        """Decode indices, distrusting the payload."""
+        position_codes.block16_decode(payload, numel, indices)
+
+    def golomb_size(self, indices: Indices, numel: int) -> int:
+        """Return the bytes of the Golomb code."""
+        return gap_codes.golomb_size(indices, numel)
+
+    def bitpack_size(self, indices: Indices) -> int:
+        """Return the bytes of bit-packed gaps."""
+        return gap_codes.bitpack_size(indices)
+
+    def block16_size(self, indices: Indices) -> int:
+        """Return the bytes of 16-bit indices."""
+        return position_codes.block16_size(indices)
 
     @np.errstate(all="ignore")
     def float16_encode(self, values: Floats, out: Halves, decoded: Floats) -> float:
@@ -153,6 +186,22 @@ class ReferenceKernels:
         if negative[len(values) :].any():
             raise MessageError(f"sign values: {reasons.PADDING}")
         values[:] = np.where(negative[: len(values)], -factor, factor)
+
+    def bfloat16_encode(self, values: Floats, out: Halves, decoded: Floats) -> float:
+        """Encode as bfloat16; returns the scale."""
+        return value_codes.bfloat16_encode(values, out, decoded)
+
+    def bfloat16_decode(self, payload: Halves, values: Floats) -> None:
+        """Decode bfloat16, distrusting the payload."""
+        value_codes.bfloat16_decode(payload, values)
+
+    def levels_encode(self, values: Floats, bits: int, out: Bytes, decoded: Floats) -> float:
+        """Encode as levels of the excess; returns the scale."""
+        return value_codes.levels_encode(values, bits, out, decoded)
+
+    def levels_decode(self, payload: Bytes, bits: int, scale: float, values: Floats) -> None:
+        """Decode levels, distrusting payload and scale."""
+        value_codes.levels_decode(payload, bits, scale, values)
 
     def float32_to_bfloat16(self, x: Floats, out: Halves) -> None:
         """Round to bfloat16."""

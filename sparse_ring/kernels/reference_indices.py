@@ -1,4 +1,4 @@
-"""The index codes in NumPy and plain Python: written for reading; the format is specified in ``base.py``."""
+"""The codes of gaps between indices in NumPy and plain Python: written for reading; specified in ``base.py``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from sparse_ring.kernels.base import BLOCK, Bytes, Indices, bitpack_bound, golom
 BITPACK_BLOCK = 128
 
 
-def _gaps(indices: Indices, numel: int) -> NDArray[np.int64]:
+def gaps_of(indices: Indices, numel: int) -> NDArray[np.int64]:
+    """Return each index minus the one before minus 1; raises ValueError unless they increase strictly below ``numel``."""
     gaps = indices.astype(np.int64)
     gaps[1:] -= gaps[:-1].copy() + 1
     if len(indices) and (gaps.min() < 0 or indices[-1] >= numel):
@@ -20,7 +21,8 @@ def _gaps(indices: Indices, numel: int) -> NDArray[np.int64]:
     return gaps
 
 
-def _need_room(out: Bytes, bound: int) -> None:
+def need_room(out: Bytes, bound: int) -> None:
+    """Raise ValueError where ``out`` holds fewer bytes than ``bound``."""
     if len(out) < bound:
         raise ValueError(f"out has {len(out)} bytes, but must have at least {bound}.")
 
@@ -51,9 +53,9 @@ def _golomb_block(gaps: NDArray[np.int64], modulus: int) -> bytes:
 
 def golomb_encode(indices: Indices, numel: int, out: Bytes) -> int:
     """Encode strictly increasing indices; returns the bytes written."""
-    gaps = _gaps(indices, numel)
+    gaps = gaps_of(indices, numel)
     count = len(indices)
-    _need_room(out, golomb_bound(count, numel))
+    need_room(out, golomb_bound(count, numel))
     if count == 0:
         return 0
     modulus = golomb_modulus(count, numel)
@@ -64,6 +66,17 @@ def golomb_encode(indices: Indices, numel: int, out: Bytes) -> int:
     stream = b"".join([_little_endian(modulus), *directory, *blocks])
     out[: len(stream)] = np.frombuffer(stream, dtype=np.uint8)
     return len(stream)
+
+
+def golomb_size(indices: Indices, numel: int) -> int:
+    """Return the bytes that ``golomb_encode`` would write."""
+    if len(indices) == 0:
+        return 0
+    gaps, modulus = gaps_of(indices, numel), golomb_modulus(len(indices), numel)
+    width = modulus.bit_length() - 1
+    bits = gaps // modulus + 1 + width + (gaps % modulus >= 2 ** (width + 1) - modulus)
+    blocks = np.add.reduceat(bits, np.arange(0, len(gaps), BLOCK))
+    return 4 + 8 * (len(blocks) - 1) + int(np.sum((blocks + 7) // 8))
 
 
 class _Bits:
@@ -140,8 +153,8 @@ def golomb_decode(payload: Bytes, numel: int, indices: Indices) -> None:
 
 def bitpack_encode(indices: Indices, numel: int, out: Bytes) -> int:
     """Encode strictly increasing indices; returns the bytes written."""
-    gaps = _gaps(indices, numel)
-    _need_room(out, bitpack_bound(len(indices)) if len(indices) else 0)
+    gaps = gaps_of(indices, numel)
+    need_room(out, bitpack_bound(len(indices)) if len(indices) else 0)
     stream = b""
     for start in range(0, len(gaps), BITPACK_BLOCK):
         block = gaps[start : start + BITPACK_BLOCK]
@@ -149,6 +162,13 @@ def bitpack_encode(indices: Indices, numel: int, out: Bytes) -> int:
         stream += bytes([width]) + np.packbits(_to_bits(block, width), bitorder="little").tobytes()
     out[: len(stream)] = np.frombuffer(stream, dtype=np.uint8)
     return len(stream)
+
+
+def bitpack_size(indices: Indices) -> int:
+    """Return the bytes that ``bitpack_encode`` would write."""
+    gaps = gaps_of(indices, 2**32)
+    blocks = [gaps[start : start + BITPACK_BLOCK] for start in range(0, len(gaps), BITPACK_BLOCK)]
+    return sum(1 + (len(block) * int(block.max()).bit_length() + 7) // 8 for block in blocks)
 
 
 def bitpack_decode(payload: Bytes, numel: int, indices: Indices) -> None:

@@ -13,7 +13,8 @@ from sparse_ring.kernels.reference import ReferenceKernels
 
 @cache
 def kernels_for(name: str = "auto") -> Kernels:
-    """Return the kernels called ``name``: ``"reference"``, ``"scalar"``, ``"avx2"``, or ``"auto"`` for the best native ones.
+    """Return the kernels called ``name``: ``"reference"``, ``"scalar"``, ``"avx2"``, ``"avx512"``, or ``"auto"`` for the
+    best native ones.
 
     Kernels keep no state, so each name has one instance. Raises ConfigError, listing the known names, where the name is
     unknown or this processor cannot run it.

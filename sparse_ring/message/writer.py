@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sparse_ring.encode import Codec, Encoded, EveryIndex, Float32
+from sparse_ring.encode import Codec, Encoded, EveryIndex, Float32, ValueCode
 from sparse_ring.kernels.base import Kernels
 from sparse_ring.message.frame import (
     FLOAT32,
@@ -19,7 +19,6 @@ from sparse_ring.message.frame import (
 from sparse_ring.sparse import SparseGradient
 
 _DENSE = Codec(EveryIndex(), Float32())
-_NO_INDICES = np.empty(0, dtype=np.uint32)
 
 
 class MessageWriter:
@@ -52,6 +51,18 @@ class MessageWriter:
         start = self._end + FRAME_HEADER.size
         self._buffer[start : start + encoded.value_bytes].view(np.float32)[:] = values
         self._close_frame(parameter, values.size, _DENSE, encoded, flags=0)
+
+    def add_dense_coded(
+        self, parameter: int, values: NDArray[np.float32], code: ValueCode, decoded: NDArray[np.float32]
+    ) -> Encoded:
+        """Add all elements of a parameter in a value code; ``decoded`` (``float32[numel]``) becomes what receivers see."""
+        size = code.size(values.size)
+        self._reserve(size)
+        start = self._end + FRAME_HEADER.size
+        scale = code.encode(values, self._buffer[start : start + size], decoded, self._kernels)
+        encoded = Encoded(size, 0, scale)
+        self._close_frame(parameter, values.size, Codec(EveryIndex(), code), encoded, flags=0)
+        return encoded
 
     def add_nonfinite(self, parameter: int, codec: Codec) -> None:
         """Add the empty frame that says: this rank's gradient was not finite."""

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from sparse_ring.engine.operation import Operation
 from sparse_ring.exchange.allreduce import Allreduce
 from sparse_ring.exchange.rows import RowGradient, Rows
+from sparse_ring.gradient_operation import GradientOperation
 from sparse_ring.observe.timeline import Track, now
 from sparse_ring.optimizer.overlap import Overlap
 from sparse_ring.optimizer.record import Record
 from sparse_ring.optimizer.rows import rows_of, sparse_gradient
-from sparse_ring.pipeline import GradientOperation, ParameterPipeline, Pipeline
+from sparse_ring.pipeline import ParameterPipeline, Pipeline
 from sparse_ring.plan import Described, Plan, PlannedParameter
 from sparse_ring.recipe import Recipe, SparseRecipe
 from sparse_ring.session import Session

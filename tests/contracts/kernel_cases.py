@@ -6,11 +6,22 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sparse_ring.kernels.base import SPARE, Floats, Indices
+from sparse_ring import _native
+from sparse_ring.kernels.base import (
+    SPARE,
+    Floats,
+    Indices,
+    bitmap_bound,
+    bitpack_bound,
+    block16_bound,
+    elias_fano_bound,
+    golomb_bound,
+)
 
 EDGES = [
     0,
@@ -39,6 +50,24 @@ EDGES = [
     20481,
 ]
 SPECIAL = np.array([0.0, -0.0, 1e-45, -1e-45, 1.1754942e-38, -1e-40, 3e38, -3e38, 65504.0, 1.0, -1.0], dtype=np.float32)
+
+BOUNDS: dict[str, Callable[[int, int], int]] = {
+    "golomb": golomb_bound,
+    "bitpack": lambda count, numel: bitpack_bound(count),
+    "bitmap": bitmap_bound,
+    "elias_fano": elias_fano_bound,
+    "block16": block16_bound,
+}
+INDEX_CODES = list(BOUNDS)
+MOST_BITMAP_NUMEL = 1 << 24  # of test cases: a bitmap takes memory for every position
+
+NATIVE = [
+    pytest.param(
+        name, marks=pytest.mark.skipif(name not in _native.supported(), reason=f"this processor has no {name}")
+    )
+    for name in ("scalar", "avx2", "avx512")
+]
+IMPLEMENTATIONS = ["reference", *NATIVE]
 
 sizes = st.one_of(st.sampled_from(EDGES), st.integers(0, 300))
 seeds = st.integers(0, 2**32 - 1)
@@ -73,6 +102,11 @@ def supports(draw: st.DrawFn) -> tuple[Indices, int]:
     if not numel:
         return np.zeros(0, dtype=np.uint32), 0
     return np.unique(rng.integers(0, numel, count)).astype(np.uint32), numel
+
+
+coded_supports = st.tuples(st.sampled_from(INDEX_CODES), supports()).filter(
+    lambda case: case[0] != "bitmap" or case[1][1] <= MOST_BITMAP_NUMEL
+)
 
 
 def outputs(capacity: int) -> tuple[Indices, Floats]:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from sparse_ring.errors import MessageError
 from sparse_ring.kernels import reasons
-from sparse_ring.kernels.base import Bytes, Indices, Kernels, bitpack_bound, golomb_bound
-from tests.contracts.kernel_cases import examples, guarded, seeds, supports
+from sparse_ring.kernels.base import Bytes, Indices, Kernels, levels_size
+from tests.contracts.kernel_cases import BOUNDS, INDEX_CODES, coded_supports, examples, guarded, seeds
 
 NUMEL = 1_000_003
 COUNT = 17_000  # four full blocks that are decoded together, and a short one
@@ -23,8 +23,7 @@ def support(count: int = COUNT) -> Indices:
 
 
 def encode(kernels: Kernels, code: str, indices: Indices, numel: int = NUMEL) -> bytearray:
-    bound = golomb_bound(len(indices), numel) if code == "golomb" else bitpack_bound(len(indices))
-    out = np.zeros(bound, dtype=np.uint8)
+    out = np.zeros(BOUNDS[code](len(indices), numel), dtype=np.uint8)
     return bytearray(out[: getattr(kernels, f"{code}_encode")(indices, numel, out)])
 
 
@@ -51,7 +50,7 @@ def decode_or_refuse(kernels: Kernels, code: str, payload: bytes | bytearray, co
 class DecoderContract:
     """Hostile payloads; a subclass runs under a module-scoped fixture ``kernels``."""
 
-    @pytest.mark.parametrize("code", ["golomb", "bitpack"])
+    @pytest.mark.parametrize("code", INDEX_CODES)
     @pytest.mark.parametrize("count", [1, 5, 128, 4096, 4097, COUNT])
     def test_every_truncation_is_refused(self, kernels: Kernels, code: str, count: int) -> None:
         payload = encode(kernels, code, support(count))
@@ -60,14 +59,14 @@ class DecoderContract:
                 with pytest.raises(MessageError):
                     decode(kernels, code, payload[:length], count)
 
-    @pytest.mark.parametrize("code", ["golomb", "bitpack"])
+    @pytest.mark.parametrize("code", INDEX_CODES)
     @pytest.mark.parametrize("count", [0, 1, 128, 4096, COUNT])
     @pytest.mark.parametrize("extra", [b"\0", b"\1", b"\0" * 40])
     def test_bytes_past_the_end_are_refused(self, kernels: Kernels, code: str, count: int, extra: bytes) -> None:
         with pytest.raises(MessageError, match=reasons.TRAILING):
             decode(kernels, code, encode(kernels, code, support(count)) + extra, count)
 
-    @pytest.mark.parametrize("code", ["golomb", "bitpack"])
+    @pytest.mark.parametrize("code", ["golomb", "bitpack", "elias_fano", "block16"])
     @pytest.mark.parametrize("count", [1, 128, COUNT])
     def test_an_index_past_numel_is_refused(self, kernels: Kernels, code: str, count: int) -> None:
         indices = support(count)
@@ -149,14 +148,14 @@ class DecoderContract:
             decode(kernels, "bitpack", bytes([32]) + b"\xff" * 512, 128, 2**32 - 1)
 
     @examples
-    @given(code=st.sampled_from(["golomb", "bitpack"]), payload=st.binary(max_size=200), count=st.integers(0, 300))
+    @given(code=st.sampled_from(INDEX_CODES), payload=st.binary(max_size=200), count=st.integers(0, 300))
     def test_random_bytes(self, kernels: Kernels, code: str, payload: bytes, count: int) -> None:
         decode_or_refuse(kernels, code, payload, count, 100_000)
 
     @examples
-    @given(code=st.sampled_from(["golomb", "bitpack"]), case=supports(), seed=seeds)
-    def test_damaged_bytes(self, kernels: Kernels, code: str, case: tuple[Indices, int], seed: int) -> None:
-        indices, numel = case
+    @given(case=coded_supports, seed=seeds)
+    def test_damaged_bytes(self, kernels: Kernels, case: tuple[str, tuple[Indices, int]], seed: int) -> None:
+        code, (indices, numel) = case
         payload = encode(kernels, code, indices, numel)
         rng = np.random.default_rng(seed)
         for _ in range(4 * bool(payload)):
@@ -172,6 +171,42 @@ class DecoderContract:
             kernels.float16_decode(np.zeros(9, np.uint16), scale, values)
         with pytest.raises(MessageError, match=reasons.NOT_FINITE):
             kernels.sign_decode(np.zeros(2, np.uint8), scale, values)
+        for bits in (2, 3, 4, 8):
+            with pytest.raises(MessageError, match=reasons.LEVELS):
+                kernels.levels_decode(np.zeros(levels_size(9, bits), np.uint8), bits, scale, values)
+            with pytest.raises(MessageError, match=reasons.LEVELS):
+                kernels.levels_decode(np.zeros(0, np.uint8), bits, scale, values[:0])
+
+    @pytest.mark.parametrize("bits", [2, 3, 4, 8])
+    @pytest.mark.parametrize(
+        ("low", "scale"),
+        [(np.nan, 1.0), (np.inf, 0.0), (-1.0, 1.0), (-0.0, 1.0), (1.0, -1e-9), (3e38, 3e38), (0.0, 3.4e38)],
+    )
+    def test_levels_must_be_finite_and_positive(self, kernels: Kernels, bits: int, low: float, scale: float) -> None:
+        payload = np.zeros(levels_size(9, bits), np.uint8)
+        payload[:4] = np.array([low], np.float32).view(np.uint8)
+        if (bits, low, scale) == (8, 0.0, 3.4e38):
+            kernels.levels_decode(payload, bits, scale, np.zeros(9, np.float32))
+            return
+        with pytest.raises(MessageError, match=reasons.LEVELS):
+            kernels.levels_decode(payload, bits, scale, np.zeros(9, np.float32))
+
+    @pytest.mark.parametrize("bits", [2, 3, 4])
+    @pytest.mark.parametrize("count", [1, 9, 65, 129])
+    def test_level_padding_must_be_zero(self, kernels: Kernels, bits: int, count: int) -> None:
+        payload = np.zeros(levels_size(count, bits), np.uint8)
+        for bit in range(count * bits % 8, 8):
+            payload[-1] = 1 << bit
+            with pytest.raises(MessageError, match=reasons.PADDING):
+                kernels.levels_decode(payload, bits, 1.0, np.zeros(count, np.float32))
+
+    @pytest.mark.parametrize("half", [0x7F80, 0xFF80, 0x7FC0, 0x7F81])
+    @pytest.mark.parametrize("at", [0, 7, 31, 32])
+    def test_bfloat16_values_must_be_finite(self, kernels: Kernels, half: int, at: int) -> None:
+        payload: np.ndarray = np.zeros(33, np.uint16)
+        payload[at] = half
+        with pytest.raises(MessageError, match=reasons.NOT_FINITE):
+            kernels.bfloat16_decode(payload, np.zeros(33, np.float32))
 
     @pytest.mark.parametrize("half", [0x7C00, 0xFC00, 0x7E00, 0x7C01])
     @pytest.mark.parametrize("at", [0, 7, 8])
@@ -199,3 +234,7 @@ class DecoderContract:
             kernels.sign_decode(np.zeros(size, np.uint8), 1.0, np.zeros(9, np.float32))
         with pytest.raises(MessageError, match=reasons.LENGTH):
             kernels.float16_decode(np.zeros(size, np.uint16), 1.0, np.zeros(9, np.float32))
+        with pytest.raises(MessageError, match=reasons.LENGTH):
+            kernels.bfloat16_decode(np.zeros(size, np.uint16), np.zeros(9, np.float32))
+        with pytest.raises(MessageError, match=reasons.LENGTH):
+            kernels.levels_decode(np.zeros(size, np.uint8), 2, 1.0, np.zeros(9, np.float32))

@@ -8,10 +8,21 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparse_ring.encode import VALUE_CODES, ValueCode
 from sparse_ring.errors import MessageError
-from sparse_ring.kernels.base import Indices, Kernels, bitpack_bound, golomb_bound
+from sparse_ring.kernels.base import Floats, Indices, Kernels, levels_size
 from sparse_ring.kernels.reference import ReferenceKernels
-from tests.contracts.kernel_cases import assert_same_bits, examples, floats, outputs, seeds, sizes, supports
+from tests.contracts.kernel_cases import (
+    BOUNDS,
+    assert_same_bits,
+    coded_supports,
+    examples,
+    floats,
+    outputs,
+    seeds,
+    sizes,
+    supports,
+)
 
 REFERENCE = ReferenceKernels()
 numbers = st.sampled_from([0.0, 0.1, 0.9, 1.0, -0.5, 1e-3, 3e30])
@@ -76,20 +87,31 @@ class TwinContract:
         assert_same_bits(*results)
 
     @examples
-    @given(size=sizes, seed=seeds)
-    def test_value_codes(self, native: Kernels, size: int, seed: int) -> None:
+    @given(size=sizes, seed=seeds, code=st.sampled_from(list(VALUE_CODES.values())))
+    def test_value_codes(self, native: Kernels, size: int, seed: int, code: ValueCode) -> None:
         results: list[list[Any]] = []
         for kernels in (native, REFERENCE):
-            values, said, signs_said = floats(size, seed), np.zeros(size, np.float32), np.zeros(size, np.float32)
-            halves, signs, brains = (
-                np.zeros(size, np.uint16),
-                np.zeros((size + 7) // 8, np.uint8),
-                np.zeros(size, np.uint16),
-            )
-            scales = [kernels.float16_encode(values, halves, said), kernels.sign_encode(values, signs, signs_said)]
-            kernels.float32_to_bfloat16(values, brains)
-            results.append([np.array(scales), halves, said, signs, signs_said, brains])
+            values, said, out = floats(size, seed), np.zeros(size, np.float32), np.zeros(code.size(size), np.uint8)
+            scale = code.encode(values, out, said, kernels)
+            results.append([np.array(scale), out, said])
         for actual, expected in zip(*results, strict=True):
+            assert_same_bits(actual, expected)
+
+    @examples
+    @given(size=st.integers(0, 200), seed=seeds, bits=st.sampled_from([2, 3, 4, 8]), scale=numbers)
+    def test_levels_of_any_bytes(self, native: Kernels, size: int, seed: int, bits: int, scale: float) -> None:
+        payload = np.random.default_rng(seed).integers(0, 256, levels_size(size, bits), dtype=np.uint8)
+        results: list[Floats | None] = []
+        for kernels in (native, REFERENCE):
+            values = np.zeros(size, np.float32)
+            try:
+                kernels.levels_decode(payload, bits, scale, values)
+                results.append(values)
+            except MessageError:
+                results.append(None)
+        actual, expected = results
+        assert (actual is None) == (expected is None)
+        if actual is not None and expected is not None:
             assert_same_bits(actual, expected)
 
     def test_every_half_and_its_neighbourhood(self, native: Kernels) -> None:
@@ -125,13 +147,12 @@ class TwinContract:
         assert_same_bits(widened.view(np.uint32), expected_widened.view(np.uint32))
 
     @examples
-    @given(support=supports(), code=st.sampled_from(["golomb", "bitpack"]), seed=seeds)
-    def test_index_codes_and_damage(self, native: Kernels, support: tuple[Indices, int], code: str, seed: int) -> None:
-        indices, numel = support
-        bound = golomb_bound(len(indices), numel) if code == "golomb" else bitpack_bound(len(indices))
+    @given(case=coded_supports, seed=seeds)
+    def test_index_codes_and_damage(self, native: Kernels, case: tuple[str, tuple[Indices, int]], seed: int) -> None:
+        code, (indices, numel) = case
         payloads = []
         for kernels in (native, REFERENCE):
-            out = np.zeros(bound, np.uint8)
+            out = np.zeros(BOUNDS[code](len(indices), numel), np.uint8)
             payloads.append(out[: getattr(kernels, f"{code}_encode")(indices, numel, out)])
         assert_same_bits(*payloads)
         rng = np.random.default_rng(seed)

@@ -1,7 +1,7 @@
 """What every implementation of the kernels must do: exact values worked out by hand, and properties.
 
-A subclass runs under a module-scoped fixture ``kernels``. ``kernel_decoders.py`` holds the hostile payloads, and
-``kernel_twins.py`` compares native implementations with the reference bit by bit.
+A subclass runs under a module-scoped fixture ``kernels``. ``kernel_values.py`` has the value codes,
+``kernel_decoders.py`` the hostile payloads, and ``kernel_twins.py`` compares native implementations with the reference bit by bit.
 """
 
 from __future__ import annotations
@@ -13,8 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparse_ring.kernels.base import SPARE, Indices, Kernels, bitpack_bound, golomb_bound, golomb_modulus
-from tests.contracts.kernel_cases import assert_same_bits, examples, floats, guarded, outputs, seeds, sizes, supports
+from sparse_ring.kernels.base import SPARE, Indices, Kernels, elias_fano_size, golomb_bound, golomb_modulus
+from tests.contracts.kernel_cases import (
+    BOUNDS,
+    INDEX_CODES,
+    assert_same_bits,
+    coded_supports,
+    examples,
+    floats,
+    guarded,
+    outputs,
+    seeds,
+    sizes,
+)
+from tests.contracts.kernel_values import ValueContract
 
 
 def f32(*values: float) -> np.ndarray:
@@ -190,14 +202,14 @@ class SelectionContract:
         assert_same_bits(out, 2 * whole)
 
 
-class CodeContract:
-    """Index and value codes with honest payloads."""
+class IndexContract:
+    """Index codes with honest payloads."""
 
     @examples
-    @given(support=supports(), code=st.sampled_from(["golomb", "bitpack"]))
-    def test_indices_survive_the_round_trip(self, kernels: Kernels, support: tuple[Indices, int], code: str) -> None:
-        indices, numel = support
-        bound = golomb_bound(len(indices), numel) if code == "golomb" else bitpack_bound(len(indices))
+    @given(case=coded_supports)
+    def test_indices_survive_the_round_trip(self, kernels: Kernels, case: tuple[str, tuple[Indices, int]]) -> None:
+        code, (indices, numel) = case
+        bound = BOUNDS[code](len(indices), numel)
         out, check_out = guarded(bound, np.uint8)
         size = getattr(kernels, f"{code}_encode")(indices, numel, out)
         assert (size == 0) == (len(indices) == 0)
@@ -206,6 +218,21 @@ class CodeContract:
         assert_same_bits(decoded, indices)
         check_out()
         check_decoded()
+
+    @examples
+    @given(case=coded_supports)
+    def test_sizes_are_what_the_encoders_write(self, kernels: Kernels, case: tuple[str, tuple[Indices, int]]) -> None:
+        code, (indices, numel) = case
+        out = np.zeros(BOUNDS[code](len(indices), numel), np.uint8)
+        written = getattr(kernels, f"{code}_encode")(indices, numel, out)
+        if code == "golomb":
+            assert kernels.golomb_size(indices, numel) == written
+        elif code in ("bitpack", "block16"):
+            assert getattr(kernels, f"{code}_size")(indices) == written
+        elif code == "elias_fano":
+            assert elias_fano_size(len(indices), numel, int(indices[-1]) if len(indices) else 0) == written
+        else:
+            assert written == len(out)
 
     @pytest.mark.parametrize("usual_gap", [0, 10, 1_000_000])
     def test_golomb_quotients_around_a_machine_word(self, kernels: Kernels, usual_gap: int) -> None:
@@ -220,76 +247,18 @@ class CodeContract:
             kernels.golomb_decode(out[:size], numel, decoded)
             assert_same_bits(decoded, indices)
 
-    @pytest.mark.parametrize("code", ["golomb", "bitpack"])
+    @pytest.mark.parametrize("code", INDEX_CODES)
     @pytest.mark.parametrize("indices", [(3, 3), (4, 2), (0, 8), (0xFFFFFFFF, 1)])
     def test_encoders_refuse_bad_indices(self, kernels: Kernels, code: str, indices: tuple[int, int]) -> None:
         with pytest.raises(ValueError, match="strictly increasing and below numel, which is 8"):
             getattr(kernels, f"{code}_encode")(u32(*indices), 8, np.zeros(100, np.uint8))
 
-    @pytest.mark.parametrize("code", ["golomb", "bitpack"])
+    @pytest.mark.parametrize("code", INDEX_CODES)
     def test_encoders_refuse_too_small_an_output(self, kernels: Kernels, code: str) -> None:
-        bound = golomb_bound(2, 8) if code == "golomb" else bitpack_bound(2)
+        bound = BOUNDS[code](2, 8)
         with pytest.raises(ValueError, match=f"out has {bound - 1} bytes, but must have at least {bound}"):
             getattr(kernels, f"{code}_encode")(u32(1, 2), 8, np.zeros(bound - 1, np.uint8))
 
-    def test_float16_scale_is_the_power_of_two_below_the_largest(self, kernels: Kernels) -> None:
-        for largest, scale in [(6.0, 4.0), (4.0, 4.0), (3.4028235e38, 2.0**127), (1e-45, 2.0**-126), (0.0, 1.0)]:
-            values, out, decoded = f32(-largest, 0), np.zeros(2, np.uint16), f32(9, 9)
-            assert kernels.float16_encode(values, out, decoded) == scale
-        assert kernels.float16_encode(f32(), np.zeros(0, np.uint16), f32()) == 1.0
 
-    def test_float16_rounds_to_nearest_even(self, kernels: Kernels) -> None:
-        step = 2.0**-10
-        values = np.tile(
-            f32(1 + step / 2, 1 + 3 * step / 2, -1 - step / 2 - 2.0**-20, 2.0**-24, 2.0**-25, -(2.0**-25)), 4
-        )
-        out, decoded = np.zeros(24, np.uint16), np.zeros(24, np.float32)
-        assert kernels.float16_encode(values, out, decoded) == 1.0
-        assert out[:6].tolist() == [0x3C00, 0x3C02, 0xBC01, 0x0001, 0x0000, 0x8000]
-        assert_same_bits(out, np.tile(out[:6], 4))
-        assert_same_bits(decoded, np.tile(f32(1, 1 + 2 * step, -1 - step, 2.0**-24, 0.0, -0.0), 4))
-
-    def test_sign_keeps_signs_of_zero_and_the_mean(self, kernels: Kernels) -> None:
-        values, out, decoded = f32(1, -3, 0.0, -0.0, 5, -6, 7, 2, -8), np.zeros(2, np.uint8), np.zeros(9, np.float32)
-        scale = kernels.sign_encode(values, out, decoded)
-        assert scale == float(np.float32(32 / 9))
-        assert out.tolist() == [0b00101010, 0b1]
-        assert_same_bits(decoded, f32(1, -1, 1, -1, 1, -1, 1, 1, -1) * np.float32(scale))
-        assert kernels.sign_encode(f32(), out[:0], decoded[:0]) == 0.0
-
-    @examples
-    @given(size=sizes, seed=seeds)
-    def test_receivers_see_what_the_encoder_said(self, kernels: Kernels, size: int, seed: int) -> None:
-        values = floats(size, seed)
-        for code, out in [("float16", np.zeros(size, np.uint16)), ("sign", np.zeros((size + 7) // 8, np.uint8))]:
-            said, check_said = guarded(size, np.float32)
-            seen, check_seen = guarded(size, np.float32)
-            scale = getattr(kernels, f"{code}_encode")(values, out, said)
-            getattr(kernels, f"{code}_decode")(out, scale, seen)
-            assert_same_bits(seen, said)
-            check_said()
-            check_seen()
-
-    def test_bfloat16_rounds_to_nearest_even_and_keeps_nan(self, kernels: Kernels) -> None:
-        bits = u32(0x3F808000, 0x3F818000, 0x3F808001, 0x80000000, 0x7F800000, 0x7F7FFFFF, 0x7F800001, 0xFFFFFFFF, 1)
-        out = np.zeros(9, np.uint16)
-        kernels.float32_to_bfloat16(bits.view(np.float32), out)
-        assert out.tolist() == [0x3F80, 0x3F82, 0x3F81, 0x8000, 0x7F80, 0x7F80, 0x7FC0, 0xFFC0, 0]
-        widened = np.zeros(9, np.float32)
-        kernels.bfloat16_to_float32(out, widened)
-        assert widened.view(np.uint32).tolist() == [half << 16 for half in out.tolist()]
-
-    def test_halves_may_lie_at_odd_addresses(self, kernels: Kernels) -> None:
-        buffer, decoded, seen = np.zeros(41, np.uint8), np.zeros(20, np.float32), np.zeros(20, np.float32)
-        halves = buffer[1:].view(np.uint16)
-        values = np.arange(20, dtype=np.float32)
-        scale = kernels.float16_encode(values, halves, decoded)
-        kernels.float16_decode(halves, scale, seen)
-        assert_same_bits(seen, values)
-        kernels.float32_to_bfloat16(values, halves)
-        kernels.bfloat16_to_float32(halves, seen)
-        assert_same_bits(seen, values)
-
-
-class KernelsContract(ArithmeticContract, SelectionContract, CodeContract):
+class KernelsContract(ArithmeticContract, SelectionContract, IndexContract, ValueContract):
     """All of it, for one implementation."""

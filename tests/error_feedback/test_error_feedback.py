@@ -53,9 +53,17 @@ def test_the_fused_pass_equals_accumulate_then_select():
 def test_a_dense_stage_empties_the_residual_but_not_the_velocity():
     feedback = MomentumResidual(2, KERNELS)
     feedback.accumulate(floats(1, 2), 0.9, False)
-    feedback.sent_all()
+    feedback.sent_all(feedback.accumulated.copy())
     assert feedback.accumulated.tolist() == [0, 0]
     assert feedback.velocity.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("kind", [Residual, MomentumResidual])
+def test_what_coding_loses_of_a_whole_parameter_stays(kind):
+    feedback = kind(3, KERNELS)
+    feedback.accumulate(floats(1, -2, 0.1), 0.0, False)
+    feedback.sent_all(floats(0.75, -2, 0.5))
+    assert feedback.accumulated.tolist() == [0.25, 0, float(np.float32(0.1) - np.float32(0.5))]
 
 
 def test_without_momentum_no_memory_is_spent_on_a_velocity():

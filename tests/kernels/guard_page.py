@@ -9,10 +9,11 @@ import sys
 import numpy as np
 
 from sparse_ring.errors import MessageError
-from sparse_ring.kernels.base import Bytes, bitpack_bound, golomb_bound
+from sparse_ring.kernels.base import Bytes, levels_size
 from sparse_ring.kernels.cpu import CpuKernels
+from tests.contracts.kernel_cases import BOUNDS, INDEX_CODES, MOST_BITMAP_NUMEL
 
-PAGES = 4
+PAGES = 32  # a bitmap of a million positions
 PROT_NONE = 0
 
 
@@ -44,8 +45,8 @@ def main(name: str) -> None:
         (9000, 10**5),
     ]:
         indices = np.unique(rng.integers(0, numel, count)).astype(np.uint32)
-        for code, bound in [("golomb", golomb_bound(len(indices), numel)), ("bitpack", bitpack_bound(len(indices)))]:
-            out = np.zeros(bound, dtype=np.uint8)
+        for code in INDEX_CODES if numel <= MOST_BITMAP_NUMEL else set(INDEX_CODES) - {"bitmap"}:
+            out = np.zeros(BOUNDS[code](len(indices), numel), dtype=np.uint8)
             payload = out[: getattr(kernels, f"{code}_encode")(indices, numel, out)]
             for length in {len(payload), *rng.integers(0, len(payload) + 1, 50).tolist()}:
                 for damage in (0, 1):
@@ -61,6 +62,9 @@ def main(name: str) -> None:
         kernels.sign_decode(at_the_end(np.zeros((len(values) + 7) // 8, dtype=np.uint8)), 1.0, values)
         halves = at_the_end(np.zeros(2 * min(len(values), mmap.PAGESIZE - 3), dtype=np.uint8)).view(np.uint16)
         kernels.float16_decode(halves, 1.0, values[: len(halves)])
+        kernels.bfloat16_decode(halves, values[: len(halves)])
+        for bits in (2, 3, 4, 8):
+            kernels.levels_decode(at_the_end(np.zeros(levels_size(len(values), bits), np.uint8)), bits, 1.0, values)
         floats = at_the_end(np.zeros(4 * (mmap.PAGESIZE - 5), dtype=np.uint8)).view(np.float32)
         kernels.all_finite(floats)
         kernels.sum_magnitudes(floats)

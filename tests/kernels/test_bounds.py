@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from sparse_ring import _native
+from tests.contracts.kernel_cases import NATIVE
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="protects a page with mprotect")
-@pytest.mark.parametrize("name", _native.supported())
+@pytest.mark.parametrize("name", NATIVE)
 def test_nothing_is_read_behind_the_payload(name: str) -> None:
     command = [sys.executable, "-m", "tests.kernels.guard_page", name]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)

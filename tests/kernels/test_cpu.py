@@ -12,6 +12,7 @@ from sparse_ring import _native
 from sparse_ring.errors import MessageError
 from sparse_ring.kernels import reasons
 from sparse_ring.kernels.cpu import CpuKernels
+from tests.contracts.kernel_cases import NATIVE
 
 
 def f(n: int = 20) -> Any:
@@ -39,7 +40,7 @@ def read_only(array: Any) -> Any:
     return array
 
 
-@pytest.fixture(params=_native.supported(), scope="module")
+@pytest.fixture(params=NATIVE, scope="module")
 def cpu(request: pytest.FixtureRequest) -> CpuKernels:
     return CpuKernels(request.param)
 
@@ -98,6 +99,18 @@ BAD: dict[str, tuple[str, Callable[[CpuKernels], Any]]] = {
     "numel negative": ("numel is -1", lambda k: k.bitpack_decode(b(), -1, u(1))),
     "decode numel": ("numel is 4294967296", lambda k: k.golomb_decode(b(), 2**32, u(1))),
     "bitpack numel": ("numel is -1", lambda k: k.bitpack_encode(u(1), -1, b())),
+    "bitmap out": ("out has 0 bytes, but must have at least 3", lambda k: k.bitmap_encode(u(1), 20, b(0))),
+    "bitmap numel": ("numel is -1", lambda k: k.bitmap_decode(b(), -1, u(1))),
+    "elias_fano numel": ("numel is 4294967296", lambda k: k.elias_fano_decode(b(), 2**32, u(1))),
+    "block16 numel": ("numel is -1", lambda k: k.block16_encode(u(1), -1, b())),
+    "size numel": ("numel is -1", lambda k: k.golomb_size(u(1), -1)),
+    "size of more than all": ("below numel, which is 2", lambda k: k.golomb_size(u(3), 2)),
+    "bfloat16 values out": ("out has 19", lambda k: k.bfloat16_encode(f(), h(19), f())),
+    "bfloat16 values decoded": ("decoded has 19", lambda k: k.bfloat16_encode(f(), h(), f(19))),
+    "levels bits": ("bits is 5, but must be one of 2, 3, 4, 8", lambda k: k.levels_encode(f(), 5, b(), f())),
+    "levels decoded bits": ("bits is 1, but must be one of", lambda k: k.levels_decode(b(), 1, 1.0, f())),
+    "levels out": ("out has 13 elements, but must have 14", lambda k: k.levels_encode(f(), 4, b(13), f())),
+    "levels decoded": ("decoded has 19", lambda k: k.levels_encode(f(), 4, b(14), f(19))),
     "float16 out": ("out has 19", lambda k: k.float16_encode(f(), h(19), f())),
     "float16 decoded": ("decoded has 19", lambda k: k.float16_encode(f(), h(), f(19))),
     "sign out": ("out has 2 elements, but must have 3", lambda k: k.sign_encode(f(), b(2), f())),
@@ -115,11 +128,11 @@ def test_bad_arguments_are_refused_by_name(cpu: CpuKernels, case: str) -> None:
 
 
 def test_none_is_refused_where_only_velocity_may_be(cpu: CpuKernels) -> None:
-    table = _native.avx2 if cpu.name == "avx2" else _native.scalar
+    table = getattr(_native, cpu.name)
     with pytest.raises(ValueError, match="residual must be a writable"):
-        table.accumulate(1, f(1), None, None, 0.9, False)  # type: ignore[arg-type]
+        table.accumulate(1, f(1), None, None, 0.9, False)
     with pytest.raises(ValueError, match="x must be"):
-        table.all_finite(1, None)  # type: ignore[arg-type]
+        table.all_finite(1, None)
 
 
 def test_a_bad_index_leaves_everything_untouched(cpu: CpuKernels) -> None:

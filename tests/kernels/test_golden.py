@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparse_ring import _native
-from sparse_ring.kernels.base import Indices, Kernels, bitpack_bound, golomb_bound
+from sparse_ring.encode import VALUE_NAMES
+from sparse_ring.kernels.base import Indices, Kernels
 from sparse_ring.kernels.table import kernels_for
-from tests.contracts.kernel_cases import assert_same_bits
+from tests.contracts.kernel_cases import BOUNDS, IMPLEMENTATIONS, assert_same_bits
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "kernels.json").read_text())
 
 
-@pytest.fixture(params=["reference", *_native.supported()], scope="module")
+@pytest.fixture(params=IMPLEMENTATIONS, scope="module")
 def kernels(request: pytest.FixtureRequest) -> Kernels:
     return kernels_for(request.param)
 
@@ -34,8 +34,7 @@ def indices_of(case: dict[str, Any]) -> Indices:
 @pytest.mark.parametrize("case", GOLDEN["indices"], ids=lambda case: f"{case['code']}-{case['name']}")
 def test_index_codes(kernels: Kernels, case: dict[str, Any]) -> None:
     indices, numel, code = indices_of(case), case["numel"], case["code"]
-    bound = golomb_bound(len(indices), numel) if code == "golomb" else bitpack_bound(len(indices))
-    out = np.zeros(bound, dtype=np.uint8)
+    out = np.zeros(BOUNDS[code](len(indices), numel), dtype=np.uint8)
     payload = out[: getattr(kernels, f"{code}_encode")(indices, numel, out)]
     if "hex" in case:
         assert payload.tobytes().hex() == case["hex"]
@@ -49,10 +48,12 @@ def test_index_codes(kernels: Kernels, case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", GOLDEN["values"], ids=lambda case: f"{case['code']}-{case['name']}")
 def test_value_codes(kernels: Kernels, case: dict[str, Any]) -> None:
     values = np.array(case["values"], dtype=np.float32)
-    decoded, dtype = np.zeros_like(values), np.uint16 if case["code"] == "float16" else np.uint8
-    out = np.zeros(len(case["hex"]) // 2, dtype=np.uint8).view(dtype)
-    assert getattr(kernels, f"{case['code']}_encode")(values, out, decoded) == case["scale"]
+    code, decoded = VALUE_NAMES[case["code"]], np.zeros_like(values)
+    out = np.zeros(len(case["hex"]) // 2, dtype=np.uint8)
+    assert len(out) == code.size(len(values))
+    assert code.encode(values, out, decoded, kernels) == case["scale"]
     assert out.tobytes().hex() == case["hex"]
     seen = np.zeros_like(values)
-    getattr(kernels, f"{case['code']}_decode")(out, case["scale"], seen)
+    code.decode(out, case["scale"], seen, kernels)
     assert_same_bits(seen, np.array(case["decoded"], dtype=np.float32))
+    assert_same_bits(decoded, seen)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from sparse_ring import _native
 from sparse_ring.kernels.base import Kernels
 from sparse_ring.kernels.cpu import CpuKernels
 from sparse_ring.kernels.table import kernels_for
+from tests.contracts.kernel_cases import IMPLEMENTATIONS, NATIVE
 from tests.contracts.kernel_decoders import DecoderContract
+from tests.contracts.kernel_position_decoders import PositionDecoderContract
 from tests.contracts.kernel_twins import TwinContract
 from tests.contracts.kernels import KernelsContract
 
 
-@pytest.fixture(params=["reference", *_native.supported()], scope="module")
+@pytest.fixture(params=IMPLEMENTATIONS, scope="module")
 def kernels(request: pytest.FixtureRequest) -> Kernels:
     return kernels_for(request.param)
 
 
-@pytest.fixture(params=_native.supported(), scope="module")
+@pytest.fixture(params=NATIVE, scope="module")
 def native(request: pytest.FixtureRequest) -> Kernels:
     return CpuKernels(request.param)
 
@@ -28,6 +29,10 @@ class TestKernels(KernelsContract):
 
 
 class TestDecoders(DecoderContract):
+    pass
+
+
+class TestPositionDecoders(PositionDecoderContract):
     pass
 
 

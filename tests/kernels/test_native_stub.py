@@ -28,8 +28,8 @@ def public_functions(namespace: Any) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.parametrize("table", [_native.scalar, _native.avx2], ids=["scalar", "avx2"])
-def test_both_tables_have_the_functions_and_parameters_of_the_stub(table: Any) -> None:
+@pytest.mark.parametrize("table", [_native.scalar, _native.avx2, _native.avx512], ids=["scalar", "avx2", "avx512"])
+def test_all_tables_have_the_functions_and_parameters_of_the_stub(table: Any) -> None:
     assert public_functions(table) == METHODS
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from sparse_ring.config import Config
 from sparse_ring.errors import MessageError, MismatchError
-from sparse_ring.pipeline import GradientOperation, ParameterPipeline, Pipeline
+from sparse_ring.gradient_operation import GradientOperation
+from sparse_ring.pipeline import ParameterPipeline, Pipeline
 from sparse_ring.recipe import GradSA, TopK
 from tests.helpers import run_ranks
 
@@ -48,13 +49,15 @@ def train(session, recipe, seed, steps=3, average=True, skipped=frozenset()):
     seed=st.integers(0, 2**31),
     kind=st.sampled_from([TopK, GradSA]),
     density=st.sampled_from([0.01, 0.3, 1.0]),
-    values=st.sampled_from(["float32", "float16", "sign"]),
+    indices=st.sampled_from(["golomb", "auto"]),
+    values=st.sampled_from(["float32", "float16", "sign", "bfloat16", "int8", "int3"]),
+    small=st.sampled_from(["float32", "bfloat16", "int8"]),
     fusion=st.sampled_from([0, 1000, 1 << 23]),
     data=st.data(),
 )
-def test_all_ranks_get_the_same_bits(size, seed, kind, density, values, fusion, data):
+def test_all_ranks_get_the_same_bits(size, seed, kind, density, indices, values, small, fusion, data):
     skipped = data.draw(st.frozensets(st.tuples(st.integers(0, size - 1), st.integers(0, len(SHAPES) - 1)), max_size=6))
-    recipe = kind(density=density, values=values, minimum_elements=10)
+    recipe = kind(density=density, indices=indices, values=values, small=small, minimum_elements=10)
 
     def job(session):
         return train(session, recipe, seed, skipped=skipped)[0]

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparse_ring.encode import INDEX_CHOICES, INDEX_CODES, VALUE_NAMES
 from sparse_ring.exchange.message_ring import MessageRing
 from sparse_ring.kernels.table import kernels_for
 from sparse_ring.message import read_message
@@ -52,8 +53,8 @@ recipes = st.builds(
     lambda kind, density, indices, values: kind(density=density, indices=indices, values=values),
     kind=st.sampled_from([TopK, lambda **settings: GradSA(warmup_steps=4, **settings)]),
     density=st.sampled_from([0.001, 0.01, 0.1, 0.5, 1.0]),
-    indices=st.sampled_from(["golomb", "bitpack"]),
-    values=st.sampled_from(["float32", "float16", "sign"]),
+    indices=st.sampled_from(list(INDEX_CHOICES)),
+    values=st.sampled_from(list(VALUE_NAMES)),
 )
 
 
@@ -119,6 +120,57 @@ def test_a_small_parameter_is_sent_whole_and_keeps_no_state():
     parameter = parameter_of(TopK(), (3,), sparse=False)
     assert send(parameter, np.array([1, 2, 3], F), 0).tolist() == [1, 2, 3]
     assert parameter.state_dict() == {}
+
+
+@pytest.mark.parametrize("recipe", [TopK, GradSA])
+@pytest.mark.parametrize("small", ["bfloat16", "int8"])
+@pytest.mark.parametrize("numel", [1, 7, 1000])
+def test_a_small_parameter_in_fewer_bits_loses_nothing_either(recipe, small, numel):
+    """r = r + g; receivers see the coded r; what is left stays, bit for bit, and momentum stays the optimizer's."""
+    generator = np.random.default_rng(numel)
+    parameter = parameter_of(recipe(small=small), (numel,), sparse=False)
+    code = VALUE_NAMES[small]
+    for step in range(5):
+        gradient = generator.standard_normal(numel).astype(F)
+        accumulated = parameter.state_dict()["residual"] + gradient
+        decoded = send(parameter, gradient, step, momentum=0.9)
+        expected = np.empty(numel, F)
+        code.encode(accumulated, np.empty(code.size(numel), np.uint8), expected, parameter.shared.kernels)
+        assert decoded.tobytes() == expected.tobytes()
+        assert parameter.state_dict()["residual"].tobytes() == (accumulated - decoded).tobytes()
+        assert list(parameter.state_dict()) == ["residual"]
+
+
+def test_small_codes_take_the_bytes_they_promise():
+    gradient = np.random.default_rng(0).standard_normal(1000).astype(F)
+    sizes = {}
+    for small in ("float32", "bfloat16", "int8"):
+        parameter = parameter_of(TopK(small=small), (1000,), sparse=False)
+        parameter.shared.writer.begin(0, PLAN)
+        parameter.compress(gradient, 0, 0.0, False, Metrics())
+        sizes[small] = parameter.shared.writer.finish().size
+    assert sizes == {"float32": 44 + 4000, "bfloat16": 44 + 2000, "int8": 44 + 1004}
+
+
+def test_a_small_parameter_that_is_not_finite_keeps_its_residual():
+    parameter = parameter_of(TopK(small="int8"), (3,), sparse=False)
+    send(parameter, np.array([1, -2, 5], F), 0)
+    before = parameter.state_dict()["residual"].copy()
+    assert before.any()
+    assert send(parameter, np.array([1, np.inf, 5], F), 1) is None
+    assert parameter.state_dict()["residual"].tobytes() == before.tobytes()
+
+
+def test_auto_writes_the_smallest_code_into_the_frame():
+    parameter = parameter_of(TopK(density=0.5, indices="auto", values="float32"), (100, 10))
+    mixed = np.random.default_rng(3).permutation(1000) < 500
+    for wanted, name in ((mixed, "bitmap"), (np.arange(1000) < 500, "bitpack")):
+        parameter.load_state_dict({})
+        parameter.shared.writer.begin(0, PLAN)
+        parameter.compress(np.where(wanted, F(2), F(1)), 0, 0.0, False, Metrics())
+        (frame,) = read_message(parameter.shared.writer.finish(), 0, PLAN, 1, parameter.shared.kernels)
+        assert INDEX_CODES[frame.index_code].name == name
+        assert parameter.decode(frame).indices.tolist() == np.flatnonzero(wanted).tolist()
 
 
 def test_zero_gradients_send_an_empty_frame():

@@ -1,6 +1,8 @@
 import pytest
 
+from sparse_ring.error_feedback import Residual
 from sparse_ring.errors import ConfigError
+from sparse_ring.kernels.table import kernels_for
 from sparse_ring.recipe import BF16, RECIPES, Dense, GradSA, TopK, recipe_named
 
 
@@ -23,7 +25,8 @@ def test_an_unknown_name_lists_the_known_ones():
         ({"density": 1.5}, "density is 1.5"),
         ({"density": "0.1"}, "density is '0.1', but must be a number"),
         ({"minimum_elements": 0}, "minimum_elements is 0, but must be at least 1"),
-        ({"values": "int3"}, "values is 'int3'"),
+        ({"values": "int5"}, "values is 'int5'"),
+        ({"small": "sign"}, "small is 'sign', but must be one of float32, bfloat16, int8"),
         ({"indices": "lz4"}, "indices is 'lz4'"),
     ],
 )
@@ -61,3 +64,12 @@ def test_density_falls_in_equal_stages():
     assert GradSA(density=0.25, warmup_steps=2).density_at(1) == 1.0
     assert GradSA(density=1.0, warmup_steps=2).density_at(0) == 1.0
     assert GradSA(density=0.01, warmup_steps=0).density_at(0) == 0.01
+
+
+def test_small_parameters_have_a_memory_only_where_coding_loses_something():
+    kernels = kernels_for("reference")
+    assert TopK().small_feedback(3, kernels) is None
+    for small in ("bfloat16", "int8"):
+        recipe = GradSA(small=small)
+        assert isinstance(recipe.small_feedback(3, kernels), Residual)
+        assert recipe.small_code.name == small
