@@ -79,7 +79,14 @@ class Config:
         "unless OMP_NUM_THREADS is set.",
         valid=lambda v: v >= 0,
     )  # fmt: skip
+    timeline: str = _setting(
+        "", str, "a file name", "File that gets a Chrome trace of all ranks; none where it is empty.", horovod=True
+    )  # fmt: skip
     launcher: str = _setting("", str, "set by sparse-ring-run", "Set by sparse-ring-run for the ranks it starts.")
+    launcher_secret: str = _setting(
+        "", str, "set by sparse-ring-run", "Proves to the launcher on another host that a connection belongs to its job; "
+        "the ranks themselves do not get it.",
+    )  # fmt: skip
     member_file: str = _setting(
         "", str, "set by sparse-ring-run", "File that exists from init() to shutdown(): a rank that ends while it exists "
         "has failed. Holds the exception, if there was one.",
