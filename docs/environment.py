@@ -29,6 +29,10 @@ TAIL = """
 | `PATH` | `sparse-ring-run`: where the command and mpiexec are looked for; the mpiexec beside its Python comes first. |
 | `NO_COLOR` | `sparse-ring-run`: no colour on a terminal where it is not empty. |
 | `TMPDIR` | `sparse-ring-run`: where the socket to its ranks lies while it runs. |
+| `SLURM_JOB_ID`, `SLURM_JOB_NODELIST` | `sparse-ring-run`: in a Slurm allocation it starts the ranks with srun. |
+| `HYDRA_LAUNCHER`, `HYDRA_LAUNCHER_EXTRA_ARGS` | MPICH: how it reaches hosts; set by `sparse-ring-run` with `-H`, `-p`, `-i`. |
+| `UCX_NET_DEVICES`, `FI_TCP_IFACE` | MPI: its network interface; set by `--network-interface` unless you did. |
+| `GLOO_SOCKET_IFNAME`, `NCCL_SOCKET_IFNAME` | torch, NCCL: the same. |
 | `PMI_RANK`, `OMPI_COMM_WORLD_RANK`, `PMIX_RANK` | set by mpiexec: which rank a process is, before MPI has started. |
 | `PMI_SIZE`, `OMPI_COMM_WORLD_SIZE`, `MV2_COMM_WORLD_SIZE` | set by mpiexec: how many ranks there are. |
 """

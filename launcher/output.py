@@ -15,6 +15,7 @@ from typing import Protocol
 PROGRESS_SECONDS = 10.0
 LINE_BYTES = 1 << 20
 """Longest line that is waited for; a longer one is shown in pieces."""
+RECENT_LINES = 400
 _COLOURS = (36, 33, 32, 35, 34, 31)
 _ERASE = b"\r\x1b[K"
 
@@ -49,6 +50,7 @@ class Screen:
         self.in_place = stderr.isatty()
         self._colour, self._columns = colour, columns
         self._bottom = b""
+        self._recent: deque[bytes] = deque(maxlen=RECENT_LINES)
         self._dead: list[Sink] = []
         self.broken = False
 
@@ -63,8 +65,15 @@ class Screen:
         if self._bottom:
             self._write(self.stderr, _ERASE)
         self._write(stream, text + b"\n")
+        self._recent.append(text)
         if self._bottom:
             self._write(self.stderr, self._bottom)
+
+    def show_last(self, lines: list[bytes]) -> None:
+        """Write ``lines`` to stderr, unless they are what came last anyhow (up to 400 lines are remembered)."""
+        if list(self._recent)[-len(lines) :] != lines:
+            for text in lines:
+                self.line(text, self.stderr)
 
     def progress(self, label: str, number: int, text: bytes) -> None:
         """Show ``text`` in place at the bottom of the terminal, cut to its width."""
@@ -81,7 +90,12 @@ class Screen:
 
     def say(self, text: str) -> None:
         """Write a line of the launcher itself to stderr."""
-        self.line(f"sparse-ring-run: {text}".encode(), self.stderr)
+        self.line(self.spoken(text), self.stderr)
+
+    @staticmethod
+    def spoken(text: str) -> bytes:
+        """Return ``text`` as a line of the launcher itself."""
+        return f"sparse-ring-run: {text}".encode()
 
     def _write(self, stream: Sink, data: bytes) -> None:
         """Write all of ``data`` to an unbuffered stream; what nobody reads any more is dropped and ``broken`` set."""

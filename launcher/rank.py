@@ -1,5 +1,7 @@
 """The stub that MPI starts for each rank: ``python -m sparse_ring.launcher.rank --socket PATH -- command…``.
 
+On several hosts ``--connect HOST:PORT`` stands in place of ``--socket PATH``.
+
 It forks: the parent stands where MPI expects its process, the child (the supervisor, in a session of its own) runs the
 command and reports to the launcher. MPI's PMI descriptors and variables pass through both unchanged. MPI cleans up with
 SIGKILL at once; as that hits only the parent, the supervisor still learns the command's exit code and can end its whole
@@ -19,29 +21,32 @@ from typing import Any
 
 from sparse_ring.config import process_environment
 
-from .control import KILL, TERM_SECONDS, Report, send_hello
+from .control import KILL, SECRET_VARIABLE, TERM_SECONDS, Report
 from .mpi import rank_of
 from .processes import adopt_orphans, descendants, dying_with, exit_code, send
+from .uplink import TcpUplink, UnixUplink, Uplink
 
 LEFTOVER_SECONDS = 0.5
 """How long the helpers of a command that has ended may take to end by themselves."""
 NOT_STARTED = 127
-REASON_CHARACTERS = 200
+REASON_CHARACTERS = 400
+OUTPUT_SECONDS = 5.0
+"""How long the output of a rank that is over may take on its way to another host."""
 
 
 class Supervisor:
     """Runs one rank's command, reports how it ended and sees that nothing of it is left."""
 
-    def __init__(self, rank: int, channel: socket.socket, stub_alive: int, member_file: str) -> None:
-        self._rank, self._channel, self._stub_alive = rank, channel, stub_alive
-        self._member_file = member_file
+    def __init__(self, rank: int, uplink: Uplink, stub_alive: int) -> None:
+        self._rank, self._uplink, self._stub_alive = rank, uplink, stub_alive
+        self._channel = uplink.channel
         self._pid = 0
         self._status: int | None = None
         self._ordered = self._released = self._alone = False
         self._term_at: float | None = None
         self._kill_at: float | None = None
         self._selector = selectors.DefaultSelector()
-        self._selector.register(channel, selectors.EVENT_READ, self._hear)
+        self._selector.register(self._channel, selectors.EVENT_READ, self._hear)
         self._selector.register(stub_alive, selectors.EVENT_READ, self._lose_stub)
         reader, writer = socket.socketpair()
         for end in (reader, writer):
@@ -67,6 +72,9 @@ class Supervisor:
         self._say("clean")
         while not self._released:
             self._step()
+        deadline = time.monotonic() + OUTPUT_SECONDS
+        while not self._uplink.output_is_through() and time.monotonic() < deadline:
+            self._step()
         return exit_code(self._status)
 
     def _start(self, command: list[str]) -> None:
@@ -84,28 +92,31 @@ class Supervisor:
                 close_fds=False,
                 start_new_session=True,
                 preexec_fn=dying_with(os.getpid()),
-                env=process_environment() | {"SPARSE_RING_MEMBER_FILE": self._member_file},
+                env=self._environment(),
             )
             self._pid = self._process.pid
         except OSError as error:
             self._status = NOT_STARTED
             reason = f"{command[0]} could not be started: {error.strerror}"
-        hello = Report(event="hello", rank=self._rank, pid=self._pid, time=time.monotonic(), reason=reason)
         try:
-            send_hello(self._channel, hello, outputs[0][0], outputs[1][0])
+            self._uplink.hello(self._report("hello", reason=reason), outputs[0][0], outputs[1][0], self._selector)
         except OSError:
             self._leave_alone()
         # MPI waits for the end of its own pipes, which must come with the stub's; what this process says is the rank's.
         os.dup2(outputs[1][1], 1)
         os.dup2(outputs[1][1], 2)
-        for reader, writer in outputs:
-            os.close(reader)
+        for _, writer in outputs:
             os.close(writer)
+
+    def _environment(self) -> dict[str, str]:
+        environment = process_environment() | {"SPARSE_RING_MEMBER_FILE": self._uplink.member_file}
+        environment.pop(SECRET_VARIABLE, None)
+        return environment
 
     def _membership(self) -> tuple[bool, str]:
         """Return whether the rank has not left its job, and the first line of its uncaught exception."""
         try:
-            with open(self._member_file) as file:
+            with open(self._uplink.member_file) as file:
                 return True, file.readline(REASON_CHARACTERS).strip()
         except OSError:
             return False, ""
@@ -176,32 +187,54 @@ class Supervisor:
     def _say(self, event: str, **details: Any) -> None:
         if self._alone:
             return
-        report = Report(event=event, rank=self._rank, pid=self._pid, time=time.monotonic(), **details)
         try:
-            self._channel.sendall(report.encode())
+            self._channel.sendall(self._report(event, **details).encode())
         except OSError:
             self._leave_alone()
+
+    def _report(self, event: str, **details: Any) -> Report:
+        return Report(
+            event=event, rank=self._rank, pid=self._pid, time=time.monotonic(), host=self._uplink.host, **details
+        )
+
+
+def connect(kind: str, where: str, rank: int) -> Uplink:
+    """Connect to the launcher as the stub's arguments say. Raises OSError where it cannot be reached."""
+    if kind == "--socket":
+        return UnixUplink(where, rank)
+    return TcpUplink(where, process_environment().get(SECRET_VARIABLE, ""), rank)
 
 
 def main() -> None:
     """Fork the supervisor and stand in its place for MPI. Arguments: ``--socket PATH -- command…``."""
-    path, command = sys.argv[2], sys.argv[4:]
+    kind, where, _, *command = sys.argv[1:]
     rank = rank_of(process_environment())
     if rank is None:
         sys.exit("sparse-ring-run: this MPI does not tell its processes their rank (PMI_RANK, PMIX_RANK).")
-    channel = socket.socket(socket.AF_UNIX)
-    channel.connect(path)
+    try:
+        uplink = connect(kind, where, rank)
+    except OSError as error:
+        sys.exit(
+            f"sparse-ring-run: rank {rank} on {socket.gethostname()} cannot report to the launcher at {where}: {error}. "
+            f"Choose another way with --network-interface."
+        )
+    # Where MPI's daemon is killed, not every MPI notices; so the stub goes with it, and the supervisor sees that.
+    dying_with(os.getppid())()
     alive, stub_end = os.pipe()
     supervisor = os.fork()
     if supervisor:
-        channel.close()
+        uplink.close()
         os.close(alive)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os._exit(exit_code(os.waitstatus_to_exitcode(os.waitpid(supervisor, 0)[1])))
+        status = os.waitstatus_to_exitcode(os.waitpid(supervisor, 0)[1])
+        uplink.clear()
+        os._exit(exit_code(status))
     os.close(stub_end)
     os.setsid()
     adopt_orphans()
-    os._exit(Supervisor(rank, channel, alive, f"{path}.{rank}").run(command))
+    status = Supervisor(rank, uplink, alive).run(command)
+    uplink.clear()
+    os._exit(status)
 
 
 if __name__ == "__main__":

@@ -7,23 +7,29 @@ import signal
 import socket
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from .control import Report
+from .lastwords import LastWords
 from .processes import describe, exit_code
 
 _ABORT = re.compile(rb"Abort\((\d+)\) on node \d+ \(rank \d+ in comm")
+_LOST = re.compile(r"RankLostError: .*: rank (\d+) has shut down")
 
 
 @dataclass(slots=True)
 class RankState:
     """One rank: its open socket and what was reported over it.
 
-    ``abort_code`` is what it gave to MPI_Abort, seen at ``aborted_at``; ``lost_at`` is when the socket closed by itself
-    (both in seconds of ``time.monotonic``). ``pending`` holds an unfinished report.
+    ``outputs`` are the descriptors of its stdout and stderr until they are read; ``clock_offset`` is added to the times
+    of its reports, which then are this host's. ``abort_code`` is what it gave to MPI_Abort, seen at ``aborted_at``;
+    ``lost_at`` is when the socket closed by itself (both in seconds of ``time.monotonic``). ``pending`` holds an unfinished
+    report, ``last_words`` the end of its stderr.
     """
 
     channel: socket.socket | None = None
+    outputs: list[int] = field(default_factory=list)
+    clock_offset: float = 0.0
     hello: Report | None = None
     orphaned: Report | None = None
     ended: Report | None = None
@@ -32,6 +38,14 @@ class RankState:
     aborted_at: float = 0.0
     lost_at: float | None = None
     pending: bytes = b""
+    last_words: LastWords = field(default_factory=LastWords)
+
+    @property
+    def name(self) -> str:
+        """The rank, and its host where there are several."""
+        if self.hello is None:
+            return "a rank"
+        return f"rank {self.hello.rank}" + (f" on {self.hello.host}" if self.hello.host else "")
 
     @property
     def running(self) -> bool:
@@ -44,13 +58,14 @@ class RankState:
         return self.clean or self.lost_at is not None
 
     def notice(self, line: bytes) -> None:
-        """Look at a line of the rank's stderr: MPI libraries say there that this rank has called MPI_Abort."""
+        """Look at a line of the rank: MPI libraries say there that this rank has called MPI_Abort."""
         found = _ABORT.match(line)
         if found and self.abort_code is None:
             self.abort_code, self.aborted_at = int(found[1]) & 0xFF or 1, time.monotonic()
 
     def take(self, report: Report) -> None:
         """File a report under its event."""
+        report = replace(report, time=report.time + self.clock_offset)
         if report.event == "hello":
             self.hello = report
         elif report.event == "orphaned":
@@ -63,44 +78,72 @@ class RankState:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A rank's bad end: ``text`` for people, ``code`` for the shell, ``time`` in seconds.
+    """A rank's bad end: ``text`` for people, ``code`` for the shell, ``time`` in seconds, ``rank``.
 
     ``own`` is False where MPI or somebody else ended the rank from outside: such an end is named only where no rank
-    ended badly by itself.
+    ended badly by itself. ``lost`` is the rank that had shut down while this one waited for it, which made it fail: a
+    failure of that rank, or any other that was not such a consequence, is named first.
     """
 
     text: str
     code: int
     time: float
-    own: bool
+    rank: int
+    own: bool = True
+    lost: int | None = None
 
 
 def failure_of(state: RankState) -> Failure | None:
     """Return how this rank failed, None where it did not (yet) or was told to end."""
     if state.hello is None:
         return None
-    name = f"rank {state.hello.rank}"
-    if state.abort_code is not None and state.orphaned is not None:
-        text = f"{name} ended with exit code {state.abort_code} (MPI_Abort)"
-        return Failure(text, state.abort_code, state.aborted_at, own=True)
+    name, rank = state.name, state.hello.rank
     ended = state.ended
+    gone = state.orphaned is not None or (ended is None and state.lost_at is not None)
+    if state.abort_code is not None and gone:
+        text = f"{name} ended with exit code {state.abort_code} (MPI_Abort)"
+        return Failure(text, state.abort_code, state.aborted_at, rank)
     if ended is not None and not ended.ordered:
-        if ended.status == 0 and ended.member:
-            return Failure(f"{name} ended with exit code 0, but without shutdown()", 1, ended.time, own=True)
-        if ended.status == 0:
-            return None
-        text = f"{name}: {state.hello.reason}" if state.hello.reason else f"{name} {describe(ended.status)}"
-        text += f" ({ended.reason})" if ended.reason else ""
-        return Failure(text, exit_code(ended.status), ended.time, own=True)
+        return _failure_at_end(state, state.hello, ended)
     if ended is None and state.lost_at is not None:
-        text = f"{name} was ended, as the process that watches it was killed"
-        return Failure(text, exit_code(-signal.SIGKILL), state.lost_at, own=True)
+        return Failure(f"{name} {_loss(state.hello)}", exit_code(-signal.SIGKILL), state.lost_at, rank)
     if state.orphaned is not None:
-        return Failure(f"{name} was ended by MPI or from outside", 1, state.orphaned.time, own=False)
+        return Failure(f"{name} was ended by MPI or from outside", 1, state.orphaned.time, rank, own=False)
     return None
 
 
+def _failure_at_end(state: RankState, hello: Report, ended: Report) -> Failure | None:
+    """Judge the end of a command that nobody had ordered."""
+    if ended.status == 0 and ended.member:
+        text = f"{state.name} ended with exit code 0, but without shutdown()"
+        return Failure(text, 1, ended.time, hello.rank)
+    if ended.status == 0:
+        return None
+    text = f"{state.name}: {hello.reason}" if hello.reason else f"{state.name} {describe(ended.status)}"
+    text += f" ({ended.reason})" if ended.reason else ""
+    lost = _LOST.match(ended.reason)
+    return Failure(text, exit_code(ended.status), ended.time, hello.rank, lost=int(lost[1]) if lost else None)
+
+
+def _loss(hello: Report) -> str:
+    if hello.host:
+        return "was lost: its host, the network to it or the process that watches it has ended"
+    return "was ended, as the process that watches it was killed"
+
+
 def first_failure(states: Iterable[RankState]) -> Failure | None:
-    """Return the earliest failure, those that ranks brought about themselves before the others."""
-    failures = [failure for failure in map(failure_of, states) if failure is not None]
-    return min(failures, key=lambda failure: (not failure.own, failure.time), default=None)
+    """Return the earliest failure: those that ranks brought about themselves first, among them consequences last.
+
+    Where only consequences are known, the text names the rank that was waited for as well.
+    """
+    known = list(states)
+    failures = [failure for failure in map(failure_of, known) if failure is not None]
+    first = min(failures, key=lambda one: (not one.own, one.lost is not None, one.time), default=None)
+    if first is None or first.lost is None:
+        return first
+    cause = next((state for state in known if state.hello is not None and state.hello.rank == first.lost), None)
+    if cause is None:
+        return first
+    ended = cause.ended
+    how = f"it {describe(ended.status)}" if ended is not None and not ended.ordered else "it still runs"
+    return replace(first, text=f"{cause.name} left the job while others waited for it ({how}); {first.text}")

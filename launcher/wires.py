@@ -10,11 +10,11 @@ import time
 from collections import deque
 from functools import partial
 
-from sparse_ring.errors import SparseRingError
-
-from .control import decode, receive_hello
+from .base import Mpi, Start, complete
+from .control import decode, receive
+from .files import OutputFiles, Reader
+from .listen import Listener
 from .loop import Loop
-from .mpi import Mpi
 from .output import Lines, MpiLines, Screen
 from .processes import describe, dying_with
 from .ranks import RankState
@@ -26,30 +26,26 @@ READ_BYTES = 1 << 16
 class Wires:
     """Starts mpiexec, takes in what comes from it and from the ranks, and carries orders to the supervisors.
 
-    ``states`` has an entry for every supervisor that has connected. mpiexec's own output is kept for
+    ``states`` has an entry for every supervisor that has connected to ``listener``, and ``taken_bytes`` counts what was
+    read of the output. The ranks' output is copied into ``files`` where there are some. mpiexec's own output is kept for
     :meth:`show_mpi_text`, or shown as it comes where ``verbose``.
     """
 
-    def __init__(self, loop: Loop, screen: Screen, *, verbose: bool) -> None:
+    def __init__(
+        self, loop: Loop, screen: Screen, listener: Listener, *, files: OutputFiles | None = None, verbose: bool
+    ) -> None:
         self.states: list[RankState] = []
-        self._loop, self._screen, self._verbose = loop, screen, verbose
-        self._readers: dict[int, Lines] = {}
+        self.taken_bytes = 0
+        self._loop, self._screen, self._listener, self._files, self._verbose = loop, screen, listener, files, verbose
+        self._readers: dict[int, Reader] = {}
         self._mpi_text: deque[bytes] = deque(maxlen=MPI_LINES)
         self._standing_order = b""
 
-    def start(
-        self, path: str, command: list[str], ranks: int, mpi: Mpi, environment: dict[str, str]
-    ) -> subprocess.Popen[bytes]:
-        """Listen on the socket ``path`` and start mpiexec with a stub for each rank."""
-        self._listener = socket.socket(socket.AF_UNIX)
-        try:
-            self._listener.bind(path)
-        except OSError as error:
-            raise SparseRingError(f"The launcher's socket {path}: {error}. Set TMPDIR to a shorter path.") from None
-        self._listener.listen(ranks)
-        self._loop.add(self._listener, self._accept)
-        stub = [sys.executable, "-m", "sparse_ring.launcher.rank", "--socket", path, "--", *command]
-        line = mpi.command(ranks, stub)
+    def start(self, start: Start, mpi: Mpi, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        """Listen, and start mpiexec with a stub for each rank."""
+        self._listener.open(self._loop, start.ranks, self._join)
+        environment = environment | self._listener.variables()
+        line = mpi.command(complete(start, self._listener.arguments(), environment))
         if self._verbose:
             self._screen.say(f"{mpi.name}: {' '.join(line)}")
         # A terminal stays with the shell: MPI hands its input to rank 0, and would take it from a background job, too.
@@ -91,14 +87,15 @@ class Wires:
         """Close everything and write the last unfinished lines."""
         self.release()
         self._listener.close()
+        for descriptor in [one for state in self.states for one in state.outputs]:
+            os.close(descriptor)
         for descriptor in list(self._readers):
             self._end_reading(descriptor)
         self._screen.end_progress()
         self._mpiexec.wait()
 
-    def _accept(self) -> None:
-        channel, _ = self._listener.accept()
-        state = RankState(channel)
+    def _join(self, channel: socket.socket, outputs: list[int], clock_offset: float) -> None:
+        state = RankState(channel, outputs, clock_offset)
         self.states.append(state)
         self._loop.add(channel, partial(self._hear, state, channel))
         if self._standing_order:
@@ -106,9 +103,10 @@ class Wires:
 
     def _hear(self, state: RankState, channel: socket.socket) -> None:
         try:
-            data, descriptors = receive_hello(channel)
+            data, descriptors = receive(channel)
         except OSError:
             data, descriptors = b"", []
+        state.outputs += descriptors
         if not data:
             state.lost_at = None if state.clean else time.monotonic()
             self._close_channel(state)
@@ -117,19 +115,29 @@ class Wires:
         for line in lines:
             state.take(decode(line))
             self._tell(state)
-        for descriptor, stream in zip(descriptors, (self._screen.stdout, self._screen.stderr), strict=False):
-            assert state.hello is not None
-            rank = state.hello.rank
-            self._read(descriptor, Lines(self._screen, stream, f"rank {rank}", rank, notice=state.notice))
+        if state.hello is not None and state.outputs:
+            self._read_rank(state, state.hello.rank)
+
+    def _read_rank(self, state: RankState, rank: int) -> None:
+        def notice(line: bytes) -> None:
+            state.notice(line)
+            state.last_words.notice(line)
+
+        label = f"rank {rank}"
+        stdout = Lines(self._screen, self._screen.stdout, label, rank, notice=state.notice)
+        stderr = Lines(self._screen, self._screen.stderr, label, rank, notice=notice)
+        for descriptor, stream, reader in zip(state.outputs, ("stdout", "stderr"), (stdout, stderr), strict=True):
+            self._read(descriptor, self._files.copying(rank, stream, reader) if self._files else reader)
+        state.outputs = []
 
     def _tell(self, state: RankState) -> None:
         """Say every start and end where ``verbose``."""
         if not self._verbose or state.hello is None:
             return
         if state.ended is None and state.orphaned is None:
-            self._screen.say(f"rank {state.hello.rank} is process {state.hello.pid}")
+            self._screen.say(f"{state.name} is process {state.hello.pid}")
         elif state.ended is not None and not state.clean:
-            self._screen.say(f"rank {state.hello.rank} {describe(state.ended.status)}")
+            self._screen.say(f"{state.name} {describe(state.ended.status)}")
 
     def _send(self, state: RankState, order: bytes) -> None:
         if state.channel is not None:
@@ -145,7 +153,7 @@ class Wires:
             state.channel.close()
             state.channel = None
 
-    def _read(self, descriptor: int, lines: Lines) -> None:
+    def _read(self, descriptor: int, lines: Reader) -> None:
         os.set_blocking(descriptor, False)
         self._readers[descriptor] = lines
         self._loop.add(descriptor, partial(self._take_output, descriptor))
@@ -155,6 +163,10 @@ class Wires:
             data = os.read(descriptor, READ_BYTES)
         except BlockingIOError:
             return
+        except OSError:
+            # The host at the other end is gone; its control socket says so.
+            data = b""
+        self.taken_bytes += len(data)
         if data:
             self._readers[descriptor].feed(data)
         else:

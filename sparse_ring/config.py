@@ -109,6 +109,10 @@ class Config:
         valid=lambda v: v >= 0,
     )  # fmt: skip
     launcher: str = _setting("", str, "set by sparse-ring-run", "Set by sparse-ring-run for the ranks it starts.")
+    launcher_secret: str = _setting(
+        "", str, "set by sparse-ring-run", "Proves to the launcher on another host that a connection belongs to its job; "
+        "the ranks themselves do not get it.",
+    )  # fmt: skip
     member_file: str = _setting(
         "", str, "set by sparse-ring-run", "File that exists from init() to shutdown(): a rank that ends while it exists "
         "has failed. Holds the exception, if there was one.",

@@ -113,4 +113,4 @@ def test_two_ranks_under_the_installed_launcher(environment: Path, tmp_path: Pat
 
 def test_installed_launcher_shows_help(environment: Path, tmp_path: Path) -> None:
     printed = run(str(environment / "bin" / "sparse-ring-run"), "--help", cwd=tmp_path)
-    assert printed.startswith("usage: sparse-ring-run -np N [--verbose] [--report DIR] command [argument ...]\n")
+    assert printed.startswith("usage: sparse-ring-run -np N [option ...] command [argument ...]\n")

@@ -9,9 +9,10 @@ import socket
 
 import pytest
 
-from sparse_ring.launcher.control import KILL, TERMINATE, Report, receive_hello, send_hello
+from sparse_ring.launcher.base import Mpi, Start
+from sparse_ring.launcher.control import KILL, TERMINATE, Report, receive, send_hello
+from sparse_ring.launcher.listen import UnixListener
 from sparse_ring.launcher.loop import Loop
-from sparse_ring.launcher.mpi import Mpi
 from sparse_ring.launcher.output import Screen
 from sparse_ring.launcher.wires import Wires
 
@@ -57,20 +58,26 @@ def test_hello_carries_the_pipes() -> None:
     report = Report(event="hello", rank=1, pid=2, time=3.0)
     with ours, theirs:
         send_hello(theirs, report, reader, reader)
-        data, descriptors = receive_hello(ours)
+        data, descriptors = receive(ours)
     os.write(writer, b"x")
     assert (data, len(descriptors), os.read(descriptors[1], 8)) == (report.encode(), 2, b"x")
     for descriptor in (reader, writer, *descriptors):
         os.close(descriptor)
 
 
+class Idle(Mpi):
+    """Stands for an mpiexec that has started nothing yet."""
+
+    def command(self, start: Start) -> list[str]:
+        return [self.path]
+
+
 @pytest.mark.parametrize("order", [TERMINATE, KILL])
 def test_supervisor_that_connects_late_gets_the_standing_order(order: bytes, tmp_path: object) -> None:
     path = f"{tmp_path}/ranks"
     with Loop() as loop, socket.socket(socket.AF_UNIX) as supervisor:
-        wires = Wires(loop, Screen(io.BytesIO(), io.BytesIO()), verbose=False)
-        # The program stands for an mpiexec that has started nothing yet.
-        wires.start(path, [], 1, Mpi("/bin/cat", "cat"), {})
+        wires = Wires(loop, Screen(io.BytesIO(), io.BytesIO()), UnixListener(path), verbose=False)
+        wires.start(Start(ranks=1, program=()), Idle("/bin/cat", "cat"), {})
         wires.order(order)
         supervisor.connect(path)
         while not wires.states:
