@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(wildcard native/*.cpp native/*.h)
 
-.PHONY: venv test lint demo docs clean
+.PHONY: venv test lint demo docs wheel clean
 .DEFAULT_GOAL := test
 
 venv: $(STAMP)
@@ -27,6 +27,14 @@ lint: venv
 
 demo: venv
 	$(BIN)/sparse-ring-run -np 2 $(BIN)/python examples/digits.py
+
+# One wheel for every Python from 3.10: audited, tagged, and tried on each Python of this machine (see tests/wheel).
+wheel: venv
+	rm -rf build dist
+	$(BIN)/python -m build --wheel --outdir build/wheel . > /dev/null
+	$(BIN)/python -m tests.wheel.audit build/wheel/*.whl dist
+	$(BIN)/python -m tests.wheel.pythons dist/*.whl $(PYTHONS)
+	rm -rf build
 
 docs: venv
 	$(BIN)/python docs/environment.py > docs/environment.md

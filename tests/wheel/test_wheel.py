@@ -14,25 +14,18 @@ from pathlib import Path
 import pytest
 
 from tests.rules.source import ROOT, modules
+from tests.wheel.audit import problems
+from tests.wheel.scripts import KERNELS
 
 pytestmark = pytest.mark.wheel
 
 # What the wheel is built from; anything else in the tree must not be needed.
 SOURCES = ("sparse_ring", "launcher", "native", "pyproject.toml", "setup.cfg", "README.md")
-SCRIPT = textwrap.dedent(
+SCRIPT = KERNELS.replace("print(json.dumps(found))", "") + textwrap.dedent(
     """
-    import json, sys
-    import numpy, torch
-    import sparse_ring
+    import torch
     import sparse_ring.torch as hvd
-    from sparse_ring.kernels.table import kernels_for
 
-    assert sparse_ring.__file__.startswith(sys.prefix), sparse_ring.__file__
-    indices, values = numpy.zeros(20, numpy.uint32), numpy.zeros(20, numpy.float32)
-    found = [
-        (kernels_for(name).select(numpy.float32([1, -3, 0, 2]), 2.0, indices, values), indices[:2].tolist())
-        for name in ("reference", "scalar", "auto")
-    ]
     hvd.init()
     total = hvd.allreduce(torch.arange(3.0) * (hvd.rank() + 1), op=hvd.Sum).tolist()
     print(json.dumps([sparse_ring.__version__, found, hvd.size(), total]))
@@ -80,6 +73,33 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_tag_promises_every_python_from_310(wheel: Path) -> None:
     assert wheel.name.split("-")[:4] == ["sparse_ring", "0.1.0", "cp310", "abi3"]
+
+
+def test_native_module_needs_nothing_but_the_system(wheel: Path) -> None:
+    assert problems(wheel) == []
+
+
+def test_audit_names_what_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "bad.c").write_text(
+        "double cos(double); void *PyType_FromMetaclass(void); void *_PyDict_Pop(void);\n"
+        "double wrong(double x) { return PyType_FromMetaclass() == _PyDict_Pop() ? cos(x) : 0; }\n"
+    )
+    (tmp_path / "other.c").write_text("int other;\n")
+    run("cc", "other.c", "-shared", "-fPIC", "-o", "libother.so", cwd=tmp_path)
+    flags = ["-shared", "-fPIC", "-Wl,--no-as-needed", "-Wl,-rpath,/somewhere", "-L.", "-lother", "-nostartfiles"]
+    run("cc", "bad.c", *flags, "-o", "bad.so", cwd=tmp_path)
+    with zipfile.ZipFile(tmp_path / "bad.whl", "w") as archive:
+        archive.write(tmp_path / "bad.so", "bad.so")
+    assert sorted(problems(tmp_path / "bad.whl")) == [
+        "bad.so exports wrong",
+        "bad.so links against libother.so",
+        "bad.so looks for libraries in a path of the machine that built it",
+        "bad.so needs PyType_FromMetaclass, which is not in the stable ABI of Python 3.10",
+        "bad.so needs _PyDict_Pop, which is not in the stable ABI of Python 3.10",
+    ]
+    with zipfile.ZipFile(tmp_path / "empty.whl", "w"):
+        pass
+    assert problems(tmp_path / "empty.whl") == ["the wheel has no native module"]
 
 
 def test_contents(wheel: Path) -> None:
