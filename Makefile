@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(wildcard native/*.cpp native/*.h)
 
-.PHONY: venv test lint demo docs wheel clean
+.PHONY: venv test lint fuzz demo docs wheel clean
 .DEFAULT_GOAL := test
 
 venv: $(STAMP)
@@ -24,6 +24,10 @@ lint: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# A million damaged messages under the sanitizers; tests run a part of them.
+fuzz: venv
+	$(BIN)/python -m tests.native.fuzz
 
 demo: venv
 	$(BIN)/sparse-ring-run -np 2 $(BIN)/python examples/digits.py

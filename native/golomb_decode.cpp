@@ -258,4 +258,5 @@ INLINE int64_t decode(int64_t n, const uint8_t* payload, int64_t size, int64_t n
 
 void install_golomb_decode(Tables& tables) {
     install<&Kernels::golomb_decode, decode>(tables);
+    tables.avx512.golomb_decode = tables.avx2.golomb_decode;
 }

@@ -140,34 +140,37 @@ INLINE int64_t encode(int64_t n, const uint32_t* indices, int64_t numel, int64_t
     return writer.next - out;
 }
 
+// What a gap's code takes beyond the bits that all have.
+INLINE uint64_t more_bits(uint64_t gap, const Code& code) {
+    return gap / code.modulus + (gap % code.modulus >= code.cut);
+}
+
+// The same for the gaps before indices[0] to indices[n - 1], in one block; indices[-1] exists.
+INLINE uint64_t more_bits(int64_t n, const uint32_t* indices, const Code& code, const Divider& divide) {
+    const uint32_t modulus = static_cast<uint32_t>(code.modulus), cut = static_cast<uint32_t>(code.cut);
+    uint32_t bits = 0, largest = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        const uint32_t gap = indices[i] - indices[i - 1] - 1, quotient = divide(gap);
+        bits += quotient + (gap - quotient * modulus >= cut);
+        largest |= gap;
+    }
+    if (LIKELY(largest <= MOST_QUICK)) return bits;
+    uint64_t exact = 0;
+    for (int64_t i = 0; i < n; ++i) exact += more_bits(indices[i] - indices[i - 1] - 1, code);
+    return exact;
+}
+
 INLINE int64_t size_of(int64_t n, const uint32_t* indices, int64_t numel) {
     if (n == 0) return 0;
     if (numel > MOST_ELEMENTS || n > numel) return BAD_INDICES;
     const Code code(static_cast<uint64_t>(modulus_of(n, numel)));
     const Divider divide(code.modulus);
-    const uint32_t modulus = static_cast<uint32_t>(code.modulus), cut = static_cast<uint32_t>(code.cut);
     int64_t size = MODULUS_BYTES + ENTRY_BYTES * (blocks_of(n) - 1);
     for (int64_t first = 0; first < n; first += BLOCK) {
-        const int64_t last = std::min(n, first + BLOCK);
-        const uint64_t before = first == 0 ? indices[0] : 0;
-        uint64_t bits = first == 0 ? before / modulus + (before % modulus >= cut) : 0;
-        uint32_t quotients = 0, longer = 0, large = 0;
-        for (int64_t i = std::max<int64_t>(first, 1); i < last; ++i) {
-            const uint32_t gap = indices[i] - indices[i - 1] - 1;
-            const uint32_t quotient = divide(gap);
-            quotients += quotient;
-            longer += gap - quotient * modulus >= cut;
-            large |= gap;
-        }
-        if (UNLIKELY(large > MOST_QUICK)) {
-            quotients = longer = 0;
-            for (int64_t i = std::max<int64_t>(first, 1); i < last; ++i) {
-                const uint32_t gap = indices[i] - indices[i - 1] - 1;
-                quotients += gap / modulus;
-                longer += gap % modulus >= cut;
-            }
-        }
-        bits += quotients + static_cast<uint64_t>(longer) + static_cast<uint64_t>(last - first) * (code.width + 1);
+        const int64_t last = std::min(n, first + BLOCK), begin = std::max<int64_t>(first, 1);
+        uint64_t bits = static_cast<uint64_t>(last - first) * (code.width + 1);
+        if (first == 0) bits += more_bits(indices[0], code);
+        bits += more_bits(last - begin, indices + begin, code, divide);
         size += bytes_of(static_cast<int64_t>(bits));
     }
     return size;
@@ -177,5 +180,6 @@ INLINE int64_t size_of(int64_t n, const uint32_t* indices, int64_t numel) {
 
 void install_golomb_encode(Tables& tables) {
     install<&Kernels::golomb_encode, encode>(tables);
+    tables.avx512.golomb_encode = tables.avx2.golomb_encode;
     install<&Kernels::golomb_size, size_of>(tables);
 }

@@ -47,6 +47,25 @@ def decode_or_refuse(kernels: Kernels, code: str, payload: bytes | bytearray, co
     assert indices.size == 0 or int(indices[-1]) < numel
 
 
+def golomb_payload(gaps: list[int], indices: list[int], modulus: int) -> bytes:
+    """The code of the specification, written out bit by bit."""
+    width = modulus.bit_length() - 1
+    cut = 2 ** (width + 1) - modulus
+    blocks, directory = [], b""
+    for start in range(0, len(gaps), 4096):
+        bits = ""
+        for gap in gaps[start : start + 4096]:
+            remainder = gap % modulus
+            longer = remainder >= cut
+            head = (remainder + cut) >> 1 if longer else remainder
+            bits += "0" * (gap // modulus) + "1" + (f"{head:0{width}b}"[::-1] if width else "")
+            bits += str((remainder + cut) & 1) if longer else ""
+        blocks.append(int(bits[::-1], 2).to_bytes((len(bits) + 7) // 8, "little"))
+    for number, block in enumerate(blocks[:-1]):
+        directory += struct.pack("<II", len(block), indices[4096 * number + 4095])
+    return struct.pack("<I", modulus) + directory + b"".join(blocks)
+
+
 class DecoderContract:
     """Hostile payloads; a subclass runs under a module-scoped fixture ``kernels``."""
 
@@ -118,6 +137,18 @@ class DecoderContract:
         assert decode(kernels, "golomb", struct.pack("<I", 1) + bits, 1, numel).tolist() == [gap]
         with pytest.raises(MessageError, match=reasons.INDEX):
             decode(kernels, "golomb", struct.pack("<I", 1) + bits, 1, numel - 1)
+
+    @pytest.mark.parametrize("modulus", [1, 2, 3, 693, 2**20, 2**21 - 1, 2**29, 2**30 - 1, 2**30 + 1, 2**31, 2**32 - 1])
+    @pytest.mark.parametrize("count", [1, 70, 4 * 4096 + 100])
+    def test_any_golomb_parameter_is_read(self, kernels: Kernels, modulus: int, count: int) -> None:
+        """Our encoder takes the best one, but a sender may take another."""
+        rng = np.random.default_rng(modulus)
+        gaps = np.where(rng.random(count) < 0.02, rng.integers(0, 200_000, count), rng.integers(0, 9, count))
+        gaps[-1] = min(modulus + 1, 2**31) if count < 4096 else 0
+        gaps = np.minimum(gaps, 90 * modulus)  # quotients are written in unary
+        indices = np.cumsum(gaps + 1) - 1
+        payload = golomb_payload(gaps.tolist(), indices.tolist(), modulus)
+        assert decode(kernels, "golomb", payload, count, 2**32 - 1).tolist() == indices.tolist()
 
     @pytest.mark.parametrize("code", ["golomb", "bitpack"])
     def test_padding_must_be_zero(self, kernels: Kernels, code: str) -> None:
