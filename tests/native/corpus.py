@@ -67,9 +67,9 @@ class Corpus:
     ) -> str:
         if isinstance(frame, MessageError):
             return _reason(frame)
-        shared = Pipeline(TopK(), PLAN, kernels, MessageRing())
+        shared = Pipeline(PLAN, kernels, MessageRing())
         # Only its number and size matter to decode, and it makes no residual when it is dense.
-        pipeline = ParameterPipeline(shared, parameter, f"p{parameter}", (numel,), numel, sparse=False)
+        pipeline = ParameterPipeline(shared, TopK(), parameter, f"p{parameter}", (numel,), sparse=False)
         frame = dataclasses.replace(frame, values=_exact(frame.values), indices=_exact(frame.indices))
         try:
             decoded = pipeline.decode(frame)
