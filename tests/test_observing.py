@@ -58,11 +58,12 @@ def test_a_reported_tensor_holds_no_graph_and_is_one_number() -> None:
 
 
 def test_the_loss_is_in_the_progress_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparse_ring.observe.progress.INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr("sparse_ring.observe.progress.PLAIN_INTERVAL_SECONDS", 0.0)
 
     def job(session: Session) -> None:
         report(loss=torch.tensor(0.25), session=session)
-        session.step_done(False, lambda: 0.0)
+        for _ in range(2):
+            session.step_done(False, lambda: 0.0)
 
     run_ranks(1, job, Config(progress="1"))
     assert " · loss 0.25 · " in capsys.readouterr().err

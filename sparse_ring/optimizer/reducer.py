@@ -74,7 +74,12 @@ class GradientReducer:
         missing = [record for record in self.records if record.handle is None]
         if any(record.gradient_was_changed() for record in missing):
             self.overlap.refuse("gradients are changed between backward() and step()")
-        handles = self.session.submit_all([self._operation(record) for record in missing])
+        operations = []
+        for record in missing:
+            staging = now()
+            operations.append(self._operation(record))
+            timeline.span(Track.TRAINING, f"submit {record.name}", staging)
+        handles = self.session.submit_all(operations)
         for record, handle in zip(missing, handles, strict=True):
             record.handle, record.at_step = handle, True
         failure: Exception | None = None
