@@ -17,7 +17,8 @@ import torch
 from benchmarks.golomb import uniform_support
 from benchmarks.measure import interleaved, parse_arguments, print_table, write_json
 from sparse_ring import _native
-from sparse_ring.kernels.base import SPARE, Floats, Kernels, bitpack_bound, golomb_bound
+from sparse_ring.encode import INDEX_CHOICES, INDEX_CODES, VALUE_CODES, EveryIndex, Float32, IndexCode, ValueCode
+from sparse_ring.kernels.base import SPARE, Floats, Indices, Kernels
 from sparse_ring.kernels.table import kernels_for
 
 ELEMENTS = 1 << 24
@@ -105,7 +106,7 @@ def measure_step() -> dict[str, Any]:
         "sparse_ring": lambda: step.ours(native),
         "sparse_ring, finite check before": lambda: step.checked(native),
         "sparse_ring, fused pass alone": lambda: step.fused(native),
-        "sparse_ring, scalar": lambda: step.ours(kernels_for("scalar")),
+        **{f"sparse_ring, {name}": lambda name=name: step.ours(kernels_for(name)) for name in _native.supported()[:-1]},
         "torch, threshold": step.torch_threshold,
         "torch, topk": step.torch_topk,
         "stream, numpy": step.numpy_stream,
@@ -134,29 +135,41 @@ def measure_step() -> dict[str, Any]:
     return {"elements": ELEMENTS, "density": DENSITY, "kernels": native.name, "seconds": seconds, "stream_share": share}
 
 
-def code_candidates(kernels: Kernels, density: float) -> dict[str, Callable[[], object]]:
-    """Encoders and decoders over one support of that density."""
-    k = int(density * ELEMENTS)
-    indices, decoded_indices = uniform_support(ELEMENTS, k, seed=2), np.zeros(k, dtype=np.uint32)
-    values: Floats = np.random.default_rng(3).standard_normal(k, dtype=np.float32)
-    decoded = np.zeros_like(values)
-    halves, signs = np.zeros(k, dtype=np.uint16), np.zeros((k + 7) // 8, dtype=np.uint8)
-    golomb = np.zeros(golomb_bound(k, ELEMENTS), dtype=np.uint8)
-    bitpack = np.zeros(bitpack_bound(k), dtype=np.uint8)
-    golomb_size = kernels.golomb_encode(indices, ELEMENTS, golomb)
-    bitpack_size = kernels.bitpack_encode(indices, ELEMENTS, bitpack)
-    half_scale = kernels.float16_encode(values, halves, decoded)
-    sign_scale = kernels.sign_encode(values, signs, decoded)
+def index_candidates(kernels: Kernels, code: IndexCode, indices: Indices) -> dict[str, Callable[[], object]]:
+    """Encoder and decoder of one index code over one support."""
+    out = np.zeros(code.bound(len(indices), ELEMENTS), dtype=np.uint8)
+    payload = out[: code.encode(indices, ELEMENTS, out, kernels)].copy()
+    decoded = np.zeros_like(indices)
     return {
-        "golomb encode": lambda: kernels.golomb_encode(indices, ELEMENTS, golomb),
-        "golomb decode": lambda: kernels.golomb_decode(golomb[:golomb_size], ELEMENTS, decoded_indices),
-        "bitpack encode": lambda: kernels.bitpack_encode(indices, ELEMENTS, bitpack),
-        "bitpack decode": lambda: kernels.bitpack_decode(bitpack[:bitpack_size], ELEMENTS, decoded_indices),
-        "float16 encode": lambda: kernels.float16_encode(values, halves, decoded),
-        "float16 decode": lambda: kernels.float16_decode(halves, half_scale, decoded),
-        "sign encode": lambda: kernels.sign_encode(values, signs, decoded),
-        "sign decode": lambda: kernels.sign_decode(signs, sign_scale, decoded),
+        f"{code.name} encode": lambda: code.encode(indices, ELEMENTS, out, kernels),
+        f"{code.name} decode": lambda: code.decode(payload, ELEMENTS, decoded, kernels),
     }
+
+
+def value_candidates(kernels: Kernels, code: ValueCode, values: Floats) -> dict[str, Callable[[], object]]:
+    """Encoder and decoder of one value code."""
+    out, decoded = np.zeros(code.size(len(values)), dtype=np.uint8), np.zeros_like(values)
+    scale = code.encode(values, out, decoded, kernels)
+    return {
+        f"{code.name} encode": lambda: code.encode(values, out, decoded, kernels),
+        f"{code.name} decode": lambda: code.decode(out, scale, decoded, kernels),
+    }
+
+
+def code_candidates(kernels: Kernels, density: float) -> dict[str, Callable[[], object]]:
+    """Encoders and decoders over one support of that density, and the choice among the index codes."""
+    k = int(density * ELEMENTS)
+    indices = uniform_support(ELEMENTS, k, seed=2)
+    values: Floats = np.random.default_rng(3).standard_normal(k, dtype=np.float32)
+    candidates: dict[str, Callable[[], object]] = {}
+    for index_code in INDEX_CODES.values():
+        if not isinstance(index_code, EveryIndex):
+            candidates |= index_candidates(kernels, index_code, indices)
+    candidates["auto choose"] = lambda: INDEX_CHOICES["auto"].choose(indices, ELEMENTS, kernels)
+    for value_code in VALUE_CODES.values():
+        if not isinstance(value_code, Float32):
+            candidates |= value_candidates(kernels, value_code, values)
+    return candidates
 
 
 def measure_codes(density: float) -> dict[str, dict[str, float]]:

@@ -19,6 +19,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", choices=list(RECIPES), default="gradsa")
     parser.add_argument("--density", type=float, default=0.01, help="fraction of the elements sent (sparse recipes)")
+    parser.add_argument("--values", default="float16", help="how their values are coded: float32, float16, int4, …")
+    parser.add_argument("--small", default="float32", help="how biases travel: float32, bfloat16, int8")
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--steps", type=int, default=0, help="stop after this many steps (0: after the epochs)")
     parser.add_argument("--batch", type=int, default=64, help="images a step, over all ranks")
@@ -56,7 +58,8 @@ def main() -> None:
     torch.manual_seed(args.seed)
     images, labels, test_images, test_labels = digits()
     model = network()
-    settings = {"density": args.density} if args.recipe in ("topk", "gradsa") else {}
+    sparse = {"density": args.density, "values": args.values, "small": args.small}
+    settings = sparse if args.recipe in ("topk", "gradsa") else {}
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(
         optimizer, model.named_parameters(), compression=recipe_named(args.recipe, **settings)

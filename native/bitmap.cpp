@@ -51,6 +51,7 @@ AVX512 int64_t decode_avx512(int64_t n, const uint8_t* payload, int64_t size, in
     int64_t found = 0;
     for (int64_t first = 0; first < 8 * size; first += 64) {
         const uint64_t word = load_word(payload + first / 8, end);
+        if (word == 0) continue;
         for (unsigned shift = 0; shift < 64; shift += LANES) {
             const __mmask16 mask = static_cast<__mmask16>(word >> shift);
             store_lanes(indices, n, found, positions(first + shift, mask));

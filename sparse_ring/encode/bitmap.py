@@ -1,4 +1,4 @@
-"""One bit a position: the smallest from about a quarter of all positions on."""
+"""One bit a position: the smallest from about 57 % of all positions on, and fast long before."""
 
 from __future__ import annotations
 

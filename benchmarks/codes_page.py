@@ -1,0 +1,150 @@
+"""Write ``docs/results/codes.md`` from the figures that the benchmarks left in ``docs/results/codes.json``.
+
+python -m benchmarks.codes_page
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from typing import Any
+
+from benchmarks.first_path_page import RESULTS, table
+
+
+def bits(figures: dict[str, Any]) -> str:
+    """Bits an index by density."""
+    codes = list(figures["choice"][0]["bits"])
+    rows = [
+        [
+            f"{row['density']:.2%}",
+            f"{row['limit_bits']:.3f}",
+            *(f"{row[f'{code}_bits']:.3f}" for code in codes),
+            f"{row['golomb_excess']:+.2%}",
+            f"{row['elias_fano_bits'] - row['limit_bits']:+.2f}",
+            f"{row['bitpack_bits'] - row['limit_bits']:+.2f}",
+        ]
+        for row in figures["rows"]
+    ]
+    above = ["golomb above", "elias_fano, bits above", "bitpack, bits above"]
+    return table(["density", "log2 C(n,k) / k", *codes, *above], rows)
+
+
+def choice(figures: dict[str, Any]) -> str:
+    """Bits an index by shape, and what the automatic choice misses."""
+    rows = [
+        [row["shape"], *(f"{value:.3f}" for value in row["bits"].values()), f"{row['auto_excess']:+.2%}"]
+        for row in figures["choice"]
+    ]
+    return table(["support", *figures["choice"][0]["bits"], "auto above the best"], rows)
+
+
+def errors(figures: dict[str, Any]) -> str:
+    """What value codes lose."""
+    samples = figures["errors"]
+    rows = [[code, *(f"{samples[name][code]:.1e}" for name in samples)] for code in next(iter(samples.values()))]
+    return table(["values", *samples], rows)
+
+
+def times(figures: dict[str, Any]) -> str:
+    """Nanoseconds a kept element by implementation."""
+    densities = list(figures)
+    implementations = [name for name in next(iter(figures[densities[0]].values())) if name != "reference"]
+    rows = [
+        [code, *(f"{figures[density][code][name]:.2f}" for density in densities for name in implementations)]
+        for code in figures[densities[0]]
+    ]
+    return table(["code", *(f"{name}, {density}" for density in densities for name in implementations)], rows)
+
+
+def training(figures: dict[str, Any]) -> str:
+    """Accuracy and bytes of the example by value code."""
+    rows = [
+        [
+            name,
+            f"{statistics.mean(run['accuracy']):.2f}",
+            f"{min(run['accuracy']):.2f}",
+            f"{statistics.mean(run['ratio']):.1f}",
+        ]
+        for name, run in figures.items()
+    ]
+    return table(["values", "test accuracy, %", "worst seed, %", "message ratio"], rows)
+
+
+def fuzzing(figures: dict[str, Any]) -> str:
+    """What became of mutated messages."""
+    return (
+        f"{figures['repaired']:,} mutated messages with right checksums: {figures['decoded']:,} frames decoded within bounds, "
+        f"{figures['refused']:,} frames or messages\nrefused for {figures['reasons']} named reasons, nothing reported by the "
+        f"sanitizers. {figures['unrepaired']:,} with the checksums they had: all refused."
+    )
+
+
+def step(figures: dict[str, Any]) -> str:
+    """The fused pass."""
+    seconds = figures["seconds"]
+    rows = [[name, f"{1e3 * time:.1f}", f"{1e9 * time / figures['elements']:.2f}"] for name, time in seconds.items()]
+    return table(["implementation", "ms", "ns an element"], rows)
+
+
+def main() -> None:
+    figures = json.loads((RESULTS / "codes.json").read_text())
+    machine, kernels, golomb = figures["machine"], figures["kernels"], figures["golomb"]
+    worst = max(row["auto_excess"] for row in golomb["choice"])
+    page = f"""# Results of the codes
+
+Measured on {machine["processor"]}, {machine["cores"]} cores, Python {machine["python"]}, shared with other work.
+Each table names the command that prints it again; `--json docs/results/codes.json` keeps its figures, and
+`python -m benchmarks.codes_page` writes this page from them.
+
+## Bits of an index
+
+`python -m benchmarks.golomb`. n = 16 Mi; everything of a message but its values is counted. Uniform supports, against the entropy.
+Aim: golomb at most +2 % up to 10 %, elias_fano about half a bit above, bitpack about 1.5.
+
+{bits(golomb)}
+
+Other shapes, among them every density at which one code is the best. The automatic choice computes all sizes exactly, so it is
+never above the best code (aim: +1 %; largest seen {worst:+.2%}).
+
+{choice(golomb)}
+
+The bitmap is the smallest only above about 57 % of all positions, as Golomb with parameter 1 already is a bitmap of gaps.
+
+## What values lose
+
+`python -m benchmarks.values`. Squared error over squared values; error feedback keeps it. *uniform*: evenly spaced levels between
+the smallest and the largest magnitude, in as many bits. Levels by the mean excess lose 5 to 6 times less in 2 to 4 bits, because
+most of a truncated tail lies near its threshold; with 8 bits levels up to the largest value, denser at the threshold, lose half.
+The heavy tail of Student's t is where 8 bits are needed.
+
+{errors(figures["values"])}
+
+## What that means for training
+
+`python -m benchmarks.digits_codes`. The example of the README, TopK at 1 %, 2 ranks, 3 seeds.
+
+{training(figures["training"])}
+
+## Time
+
+`python -m benchmarks.kernels`. Nanoseconds a kept element on one thread, by density of 16 Mi elements. Aim: golomb encodes in at
+most 3 and decodes in at most 2. *auto choose* computes the sizes from which the code is chosen.
+
+{times(kernels["code_nanoseconds"])}
+
+One compression step of 16 Mi elements at 1 %, `auto` being the last table of these. The fused pass runs at
+{kernels["step"]["stream_share"]:.0%} of the pace at which the memory streams the same bytes (aim: 80 %).
+
+{step(kernels["step"])}
+
+## Damaged messages
+
+`make fuzz`. Under AddressSanitizer and UndefinedBehaviorSanitizer, every code, every table of kernels in turn.
+{fuzzing(figures["fuzz"])}
+"""
+    (RESULTS / "codes.md").write_text(page)
+
+
+if __name__ == "__main__":
+    main()
