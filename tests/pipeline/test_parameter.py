@@ -214,3 +214,14 @@ def test_a_residual_that_overflows_is_named_and_training_goes_on(caplog, density
     assert "Parameter 'layer.weight': the residual has overflowed in 1 elements" in caplog.text
     assert send(parameter, np.ones(1600, F), 9, momentum=0.9) is not None
     assert all(np.isfinite(array).all() for array in parameter.feedback.state_dict().values())
+
+
+def test_the_residual_of_a_small_parameter_resumes_bit_for_bit():
+    gradients = np.random.default_rng(4).standard_normal((6, 50)).astype(F)
+    straight, resumed = (parameter_of(GradSA(small="int8"), (50,), sparse=False) for _ in range(2))
+    for step in range(3):
+        send(straight, gradients[step], step)
+    resumed.load_state_dict(straight.state_dict())
+    for step in range(3, 6):
+        sent, again = send(straight, gradients[step], step), send(resumed, gradients[step], step)
+        assert sent.tobytes() == again.tobytes()
