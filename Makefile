@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(wildcard native/*.cpp native/*.h)
 
-.PHONY: venv test lint fuzz demo docs wheel clean
+.PHONY: venv test lint fuzz faults demo docs wheel clean
 .DEFAULT_GOAL := test
 
 venv: $(STAMP)
@@ -28,6 +28,10 @@ lint: venv
 # A million damaged messages under the sanitizers; tests run a part of them.
 fuzz: venv
 	$(BIN)/python -m tests.native.fuzz
+
+# What must not fail once in twenty times.
+faults: venv
+	for time in $$(seq 20); do OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m faults || exit 1; done
 
 demo: venv
 	$(BIN)/sparse-ring-run -np 2 $(BIN)/python examples/digits.py

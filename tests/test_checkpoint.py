@@ -160,6 +160,7 @@ def test_a_new_checkpoint_replaces_the_old_one_whole(tmp_path):
     assert len(list(tmp_path.iterdir())) == 4
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("moment", ["files", "manifest"])
 def test_a_failure_on_one_rank_is_told_on_all_and_keeps_the_old_checkpoint(tmp_path, monkeypatch, moment):
     save(2, tmp_path, steps=3)

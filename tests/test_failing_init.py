@@ -16,6 +16,7 @@ SAID = {
 }
 
 
+@pytest.mark.faults
 @pytest.mark.ranks
 @pytest.mark.parametrize("launcher", [["sparse-ring-run", "-np"], ["mpirun", "-n"]], ids=["sparse-ring-run", "mpirun"])
 @pytest.mark.parametrize("mode", list(SAID))

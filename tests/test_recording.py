@@ -206,6 +206,7 @@ def test_processes_write_one_file_through_environment(tmp_path: Path, monkeypatc
     assert [len(spans(path, rank, Track.EXCHANGE)) for rank in range(3)] == [1, 1, 1]
 
 
+@pytest.mark.faults
 @pytest.mark.ranks
 def test_a_job_that_crashes_leaves_valid_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "trace.json"

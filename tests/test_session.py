@@ -264,6 +264,7 @@ def test_a_forked_process_is_refused(alone: Any) -> None:
     assert session.size() == 1
 
 
+@pytest.mark.faults
 @pytest.mark.ranks
 def test_an_uncaught_exception_ends_all_ranks() -> None:
     done = start_mpi(3, RANKS / "ops_uncaught.py", timeout=60)
@@ -272,6 +273,7 @@ def test_an_uncaught_exception_ends_all_ranks() -> None:
     assert "after" not in done.stdout
 
 
+@pytest.mark.faults
 @pytest.mark.ranks
 def test_a_normal_end_says_goodbye_and_forked_children_do_not() -> None:
     output = run_mpi(2, RANKS / "ops_exit.py", timeout=60)

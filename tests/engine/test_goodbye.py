@@ -12,6 +12,8 @@ from sparse_ring.errors import RankLostError, SparseRingError
 from sparse_ring.transport.threads import ThreadWorld
 from tests.engine.ranks import Gather, run_ranks
 
+pytestmark = pytest.mark.faults
+
 
 def test_a_hundred_sessions_come_and_go() -> None:
     def program(engine: Engine) -> Any:

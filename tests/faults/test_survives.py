@@ -8,7 +8,7 @@ from tests.helpers import run_mpi
 
 SCRIPT = Path(__file__).parent.parent / "ranks" / "faults.py"
 
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.ranks, pytest.mark.faults]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from tests.launcher.support import LAUNCHER, MPIEXEC, Starter
 
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.ranks, pytest.mark.faults]
 
 MPI_SCRIPT = textwrap.dedent(
     """

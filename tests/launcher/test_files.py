@@ -35,6 +35,7 @@ def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         OutputFiles(str(tmp_path / "file"), print)
 
 
+@pytest.mark.faults
 def test_full_disk_is_said_once_and_the_screen_goes_on(tmp_path: Path) -> None:
     said: list[str] = []
     screen = Screen(stdout := io.BytesIO(), io.BytesIO())

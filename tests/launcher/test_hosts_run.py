@@ -13,7 +13,7 @@ from tests.launcher.namespaces import Hosts
 from tests.launcher.support import Run, Starter
 from tests.launcher.test_endings import MPI_SCRIPT, PLAIN_SCRIPT, SLEEP
 
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.ranks, pytest.mark.faults]
 
 
 def test_ranks_on_two_hosts_work_together(starter: Starter, hosts: Hosts) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.launcher.support import Starter
 
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.ranks, pytest.mark.faults]
 
 SCRIPT = """
 import os, sys, time, torch

@@ -10,7 +10,7 @@ import pytest
 from tests.launcher.support import Starter
 from tests.launcher.test_endings import MPI_SCRIPT, PLAIN_SCRIPT, SLEEP
 
-pytestmark = pytest.mark.ranks
+pytestmark = [pytest.mark.ranks, pytest.mark.faults]
 
 STUBBORN = "for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):\n    signal.signal(number, signal.SIG_IGN)\n"
 

@@ -112,6 +112,7 @@ def test_a_file_that_cannot_be_made_is_one_warning(path: str, reason: str, caplo
     assert [record.getMessage() for record in caplog.records] == [said]
 
 
+@pytest.mark.faults
 def test_a_disk_that_fills_up_is_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_disk_that_fills_up_is_one_warning(
     assert [event["name"] for event in json.loads(path.read_text()) if event["ph"] == "X"] == ["before"]
 
 
+@pytest.mark.faults
 def test_a_killed_process_leaves_valid_json(tmp_path: Path) -> None:
     script = (
         "import sys, time\n"

@@ -42,6 +42,7 @@ def test_events_are_read_from_a_torn_file(tmp_path: Path, length: int) -> None:
     assert len(list(event_lines(path))) == len(expected)
 
 
+@pytest.mark.faults
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
     # A limit on the size of files makes a short write and then an error, as a full disk does.
     script = (
