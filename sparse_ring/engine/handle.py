@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from types import FunctionType
@@ -23,6 +24,7 @@ class Handle:
         self._finished = threading.Event()
         self._result: Any = None
         self._error: BaseException | None = None
+        self._callbacks: deque[Callable[[], None]] = deque()
 
     def done(self) -> bool:
         """Return whether a result or an error is there; never blocks."""
@@ -50,10 +52,26 @@ class Handle:
             raise renewed(self._error) from (self._error if self._error.__traceback__ is not None else None)
         return self._result
 
+    def call_when_done(self, callback: Callable[[], None]) -> None:
+        """Call ``callback()`` once there is an outcome: in the engine's thread, or now. It must be short and not raise."""
+        self._callbacks.append(callback)
+        if self._finished.is_set():
+            self._call()
+
     def finish(self, result: Any = None, error: BaseException | None = None) -> None:
         """Set the outcome and release the waiting callers; called once, by the engine."""
         self._result, self._error = result, error
         self._finished.set()
+        self._call()
+
+    def _call(self) -> None:
+        # Two threads may come here at once; each callback is popped, and so called, by one of them.
+        while self._callbacks:
+            try:
+                callback = self._callbacks.popleft()
+            except IndexError:
+                return
+            callback()
 
 
 def renewed(error: BaseException) -> BaseException:

@@ -1,9 +1,9 @@
-"""From backward hooks to shared gradients: one engine operation a parameter and step."""
+"""From gradients to engine operations, one a parameter and step, and back; when they leave is for the subclasses."""
 
 from __future__ import annotations
 
 import math
-import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +15,6 @@ from sparse_ring.engine.operation import Operation
 from sparse_ring.exchange.allreduce import Allreduce
 from sparse_ring.exchange.rows import RowGradient, Rows
 from sparse_ring.gradient_operation import GradientOperation
-from sparse_ring.observe.timeline import Track, now
 from sparse_ring.optimizer.overlap import Overlap
 from sparse_ring.optimizer.record import Record
 from sparse_ring.optimizer.rows import rows_of, sparse_gradient
@@ -28,11 +27,13 @@ from sparse_ring.views import Work, dtype_name
 NamedWithRecipe = tuple[str, torch.Tensor, Recipe]
 
 
-class GradientReducer:
-    """Hands each gradient to the engine, as soon as backward has made it where the loop allows, and puts the shared one back.
+class GradientReducer(ABC):
+    """Hands each gradient to the engine and puts the shared one back; the parameters of one optimizer.
 
     passes
         Backward passes that accumulate into one step.
+    overlap
+        Whether gradients may leave before ``step()``.
     step
         Optimizer steps so far; the recipes' warm-up position.
     """
@@ -59,40 +60,29 @@ class GradientReducer:
         for (_, tensor, _), planned in zip(named, self.plan.parameters[len(self.records) :], strict=True):
             key = self.key(planned.name)
             self.records.append(Record(tensor, planned, key, self._way(planned, key)))
-        self._hook_all()
+        self.watch()
 
+    def watch(self) -> None:  # noqa: B027
+        """Put hooks on the parameters that need them; called again whenever parameters may have changed."""
+
+    @abstractmethod
     def synchronize(self) -> None:
-        """Wait until every gradient is shared; gradients that no backward has reached are asked for at the other ranks.
+        """Wait until every gradient is shared; afterwards ``.grad`` is the same on all ranks.
 
-        A parameter without gradient on all ranks keeps ``.grad = None``; on some, it counts as zeros there.
+        Raises the first failed operation's error, once all of them have ended.
         """
-        self._hook_all()
-        timeline = self.session.timeline
-        timeline.span(Track.TRAINING, "forward and backward", timeline.resumed)
-        began = now()
-        self.session.metrics.start_waiting()
-        missing = [record for record in self.records if record.handle is None]
-        if any(record.gradient_was_changed() for record in missing):
-            self.overlap.refuse("gradients are changed between backward() and step()")
-        operations = []
-        for record in missing:
-            staging = now()
-            operations.append(self._operation(record))
-            timeline.span(Track.TRAINING, f"submit {record.name}", staging)
-        handles = self.session.submit_all(operations)
-        for record, handle in zip(missing, handles, strict=True):
-            record.handle, record.at_step = handle, True
-        failure: Exception | None = None
-        for record in self.records:
-            try:
-                self._finish(record)
-            except Exception as error:
-                failure = failure or error
-        self.session.metrics.stop_waiting()
-        timeline.span(Track.TRAINING, "wait", began)
-        timeline.resumed = now()
-        if failure is not None:
-            raise failure
+
+    @abstractmethod
+    def in_flight(self) -> bool:
+        """Return whether gradients are being shared."""
+
+    @abstractmethod
+    def discard(self, reason: str) -> None:
+        """Forget gradients that backward has made and no step has used; ``reason`` says why, as in a log line."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Take the hooks off the parameters."""
 
     def step_done(self) -> None:
         """Count an optimizer step."""
@@ -103,23 +93,6 @@ class GradientReducer:
     def key(self, name: str) -> str:
         """Return the name of an operation that belongs to this optimizer."""
         return self._prefix + name
-
-    def in_flight(self) -> bool:
-        """Return whether gradients are being shared."""
-        return any(record.handle is not None for record in self.records)
-
-    def discard(self, reason: str) -> None:
-        """Forget gradients that backward has made and no step has used; a loop that does this gets no overlap."""
-        if any(record.passes for record in self.records):
-            self.overlap.refuse(reason)
-            for record in self.records:
-                record.passes = 0
-
-    def close(self) -> None:
-        """Take the hooks off the parameters."""
-        for record in self.records:
-            if record.hook is not None:
-                record.hook.remove()
 
     def _way(self, planned: PlannedParameter, key: str) -> ParameterPipeline | None:
         if not planned.in_message or not isinstance(planned.recipe, SparseRecipe):
@@ -139,46 +112,14 @@ class GradientReducer:
         norms = [record.pipeline.residual_norm() for record in self.records if record.pipeline is not None]
         return math.hypot(*norms)
 
-    def _hook_all(self) -> None:
-        # A parameter that is frozen now may be unfrozen later; torch allows no hook before that.
-        for record in self.records:
-            if record.hook is None and record.parameter.requires_grad:
-                register: Any = record.parameter.register_post_accumulate_grad_hook
-                record.hook = register(self._hook(record))
-
-    def _hook(self, record: Record) -> Callable[[torch.Tensor], None]:
-        timeline, submitting = self.session.timeline, f"submit {record.name}"
-
-        def hook(parameter: torch.Tensor) -> None:
-            _refuse_compiled_autograd()
-            record.passes += 1
-            record.see_gradient()
-            if record.handle is not None:
-                raise RuntimeError(
-                    f"Parameter '{record.name}': backward has reached it {record.passes} times since the last step(), but "
-                    f"backward_passes_per_step is {self.passes}. Call step() more often, give backward_passes_per_step, or "
-                    f"give overlap=False to share gradients in step() only."
-                )
-            if record.passes > self.passes:
-                self.overlap.refuse(f"backward reaches '{record.name}' more often than backward_passes_per_step")
-            elif record.passes == self.passes and self.overlap.early:
-                began = now()
-                record.handle, record.at_step = self.session.submit(self._operation(record)), False
-                timeline.span(Track.TRAINING, submitting, began)
-
-        return hook
-
-    def _operation(self, record: Record) -> Operation:
+    def operation(self, record: Record, gradient: torch.Tensor, absent: bool = False) -> Operation:
+        """Return the operation that shares a gradient in place; ``absent``: it is a place for the others' only."""
         self.before_submit(record)
-        gradient = record.parameter.grad
-        if gradient is not None and gradient.layout == torch.sparse_coo:
+        if gradient.layout == torch.sparse_coo:
             record.work = None
             return self._row_operation(record, gradient)
-        absent = gradient is None
-        # Zeros that nobody reads take no memory: they are only mapped.
-        tensor = torch.zeros_like(record.parameter) if gradient is None else gradient
-        dtype = torch.float32 if record.pipeline is not None else tensor.dtype
-        record.work = Work(tensor, record.name, in_place=True, dtype=dtype)
+        dtype = torch.float32 if record.pipeline is not None else gradient.dtype
+        record.work = Work(gradient, record.name, in_place=True, dtype=dtype)
         operation = self._dense_operation(record, record.work.array(), absent)
         if absent and record.parameter.dim() > 1:
             # The other ranks may have sparse gradients, of which this rank has no row.
@@ -211,31 +152,9 @@ class GradientReducer:
             dtype="float32" if record.pipeline is not None else dtype_name(record.parameter.dtype),
         )
 
-    def _finish(self, record: Record) -> None:
-        assert record.handle is not None
-        handle, work = record.handle, record.work
-        changed = not record.at_step and record.gradient_was_changed()
-        record.forget_gradient()
-        record.handle, record.work, record.passes = None, None, 0
-        shared = handle.wait()
-        if changed:
-            raise RuntimeError(
-                f"The gradient of parameter '{record.name}' was changed between backward() and step(), while it was being "
-                f"exchanged. To change shared gradients (clip_grad_norm_, say), call optimizer.synchronize() first, then "
-                f"step() within skip_synchronize(); to change each rank's own, give overlap=False to DistributedOptimizer."
-            )
+    def result(self, record: Record, work: Work | None, shared: Any) -> torch.Tensor | None:
+        """Return an operation's result as a gradient; None where no rank had one."""
         if isinstance(shared, Rows):
             self.found_rows(record)
-            record.parameter.grad = sparse_gradient(record.parameter, shared)
-        elif shared is not None and work is not None:
-            record.parameter.grad = work.result()
-
-
-def _refuse_compiled_autograd() -> None:
-    # torch has no public way to ask; the module is loaded where compiled autograd is in use.
-    compiled = sys.modules.get("torch._dynamo.compiled_autograd")
-    if compiled is not None and getattr(compiled, "in_compiled_autograd_region", False):
-        raise RuntimeError(
-            "Compiled autograd runs gradient hooks inside a graph, where gradients can't be exchanged. Turn it off "
-            "(torch._dynamo.config.compiled_autograd = False); torch.compile of the model alone works."
-        )
+            return sparse_gradient(record.parameter, shared)
+        return None if shared is None or work is None else work.result()

@@ -10,6 +10,7 @@ import torch
 
 from sparse_ring import ops
 from sparse_ring.optimizer.distributed import OWN, Distributed
+from sparse_ring.optimizer.hook_reducer import HookReducer
 from sparse_ring.optimizer.momentum import MomentumTakeover
 from sparse_ring.optimizer.naming import Naming
 from sparse_ring.optimizer.overlap import Overlap
@@ -51,6 +52,16 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         NotInitializedError: before ``init()``.
     """
     session = session or current()
+    recipe = recipe_of(compression)
+    check_op(op)
+    if backward_passes_per_step < 1:
+        raise ValueError(f"backward_passes_per_step is {backward_passes_per_step}, but must be at least 1.")
+    reducer = HookReducer(op == ops.Average, backward_passes_per_step, Overlap(overlap), session)
+    return wrap(optimizer, Naming(named_parameters), recipe, reducer)
+
+
+def recipe_of(compression: Recipe | str | None) -> Recipe:
+    """Return the recipe that a user's ``compression=`` means. Raises ValueError for what is none."""
     recipe: Any = Dense() if compression is None else compression
     recipe = recipe_named(recipe) if isinstance(recipe, str) else recipe
     if not isinstance(recipe, Recipe):
@@ -58,14 +69,19 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         raise ValueError(
             f"compression is {what}, but must be a recipe, such as GradSA(density=0.01), or one of {', '.join(RECIPES)}."
         )
+    return recipe
+
+
+def check_op(op: Any) -> None:
+    """Raise ValueError for what gradients are not combined by."""
     if op not in (ops.Average, ops.Sum):
         raise ValueError(f"op is {op}, but must be Average or Sum.")
+
+
+def wrap(optimizer: torch.optim.Optimizer, naming: Naming, recipe: Recipe, reducer: GradientReducer) -> Any:
+    """Turn an optimizer into one whose gradients a reducer shares, and return it; refused, it stays as it was."""
     if isinstance(optimizer, Distributed):
         raise ValueError("This optimizer is distributed already; wrap it once.")
-    if backward_passes_per_step < 1:
-        raise ValueError(f"backward_passes_per_step is {backward_passes_per_step}, but must be at least 1.")
-    naming = Naming(named_parameters)
-    reducer = GradientReducer(op == ops.Average, backward_passes_per_step, Overlap(overlap), session)
     takeover = MomentumTakeover(optimizer)
     reducer.before_submit, reducer.found_rows = takeover.prepare, takeover.release
     plain = type(optimizer)
