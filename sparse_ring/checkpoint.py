@@ -29,6 +29,7 @@ from sparse_ring.optimizer.state import (
     plain_state,
     start_from_momentum,
 )
+from sparse_ring.optimizer.wrapping import distributed
 from sparse_ring.session import Session, current
 
 FORMAT = 1
@@ -64,8 +65,10 @@ def save_checkpoint(
         Tensors, numbers, strings, lists and dicts of these (what ``torch.load(weights_only=True)`` takes), of rank 0.
 
     Raises CheckpointError on all ranks where one could not write (a full disk, say); the folder's last checkpoint stays.
+    ValueError for an optimizer that is not distributed.
     """
     session = session or current()
+    optimizer = distributed(optimizer)
     folder = Path(path)
     token = broadcast_object(secrets.token_hex(4), session=session)
     own = f"rank-{session.rank}-of-{session.size}-{token}.pt"
@@ -111,9 +114,11 @@ def load_checkpoint(
     r folds into r mod P', scaled so that what the ranks owe together (the mean residual under Average, the sum under Sum) stays.
     ``path`` may also be a file with {"model", "optimizer"} of plain torch: its momentum becomes every rank's velocity.
 
-    Raises CheckpointError on all ranks where one can't read its part; ValueError where it does not fit model or optimizer.
+    Raises CheckpointError on all ranks where one can't read its part; ValueError where it does not fit model or optimizer, or
+    for an optimizer that is not distributed.
     """
     session = session or current()
+    optimizer = distributed(optimizer)
     source = Path(path)
     contents: dict[str, Any] = {}
     states: list[dict[str, Any]] = []

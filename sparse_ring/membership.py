@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import time
@@ -47,6 +48,11 @@ class Membership:
 
     def _uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         self._previous_hook(kind, error, trace)
+        if isinstance(sys.stderr, io.StringIO) and sys.__stderr__ is not None:
+            # torch.distributed's hook collects what this one prints, to print it afterwards; but this one may not return.
+            sys.__stderr__.write(sys.stderr.getvalue())
+            sys.__stderr__.flush()
+            sys.stderr.truncate(0)
         sys.stdout.flush()
         sys.stderr.flush()
         # An interactive prompt goes on after an error, and so may the job; a forked child is not a member.

@@ -104,7 +104,7 @@ class Distributed(torch.optim.Optimizer):
         """Let ``passes`` backward passes accumulate into one step, from the next step on."""
         if passes < 1:
             raise ValueError(f"backward_passes_per_step is {passes}, but must be at least 1.")
-        self._reducer.passes = passes
+        self._reducer.set_passes(passes)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As torch's; on all ranks alike, between steps. The group may have its own ``"compression"`` and ``"density"``."""
@@ -186,12 +186,7 @@ class Distributed(torch.optim.Optimizer):
     def _unscaled(self) -> bool:
         """Undo a GradScaler's scale; returns False where this step is to be skipped on all ranks."""
         reducer = self._reducer
-        reducer.overlap.refuse("a GradScaler wants to see them all first")
-        if reducer.in_flight():
-            raise RuntimeError(
-                "A GradScaler was used for the first time after two steps without one, while gradients are being "
-                "exchanged. Give overlap=False to DistributedOptimizer."
-            )
+        reducer.prepare_unscaling()
         parameters = [record.parameter for record in reducer.records]
         finite = unscale(self, parameters, reducer.key("found_inf"), reducer.session)
         if not finite:

@@ -10,12 +10,24 @@ import torch
 
 from sparse_ring.engine.operation import Operation
 from sparse_ring.observe.timeline import Track, now
+from sparse_ring.optimizer.overlap import Overlap
 from sparse_ring.optimizer.record import Record
 from sparse_ring.optimizer.reducer import GradientReducer
+from sparse_ring.session import Session
 
 
 class HookReducer(GradientReducer):
-    """Hands each gradient over as soon as backward has made it, where the loop allows, else in ``synchronize()``."""
+    """Hands each gradient over as soon as backward has made it, where the loop allows, else in ``synchronize()``.
+
+    passes
+        Backward passes that accumulate into one step.
+    overlap
+        Whether gradients may leave before ``step()``.
+    """
+
+    def __init__(self, average: bool, passes: int, overlap: Overlap, session: Session) -> None:
+        super().__init__(average, session)
+        self.passes, self.overlap = passes, overlap
 
     def synchronize(self) -> None:
         """Wait until every gradient is shared; gradients that no backward has reached are asked for at the other ranks.
@@ -60,6 +72,24 @@ class HookReducer(GradientReducer):
             self.overlap.refuse(reason)
             for record in self.records:
                 record.passes = 0
+
+    def step_done(self) -> None:
+        """Count an optimizer step."""
+        super().step_done()
+        self.overlap.step_done()
+
+    def set_passes(self, passes: int) -> None:
+        """Let ``passes`` backward passes accumulate into one step, from the next step on."""
+        self.passes = passes
+
+    def prepare_unscaling(self) -> None:
+        """Keep gradients until ``step()`` from now on; RuntimeError where some have left."""
+        self.overlap.refuse("a GradScaler wants to see them all first")
+        if self.in_flight():
+            raise RuntimeError(
+                "A GradScaler was used for the first time after two steps without one, while gradients are being "
+                "exchanged. Give overlap=False to DistributedOptimizer."
+            )
 
     def close(self) -> None:
         """Take the hooks off the parameters."""

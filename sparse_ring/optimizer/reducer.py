@@ -15,7 +15,6 @@ from sparse_ring.engine.operation import Operation
 from sparse_ring.exchange.allreduce import Allreduce
 from sparse_ring.exchange.rows import RowGradient, Rows
 from sparse_ring.gradient_operation import GradientOperation
-from sparse_ring.optimizer.overlap import Overlap
 from sparse_ring.optimizer.record import Record
 from sparse_ring.optimizer.rows import rows_of, sparse_gradient
 from sparse_ring.pipeline import ParameterPipeline, Pipeline
@@ -30,16 +29,12 @@ NamedWithRecipe = tuple[str, torch.Tensor, Recipe]
 class GradientReducer(ABC):
     """Hands each gradient to the engine and puts the shared one back; the parameters of one optimizer.
 
-    passes
-        Backward passes that accumulate into one step.
-    overlap
-        Whether gradients may leave before ``step()``.
     step
         Optimizer steps so far; the recipes' warm-up position.
     """
 
-    def __init__(self, average: bool, passes: int, overlap: Overlap, session: Session) -> None:
-        self.session, self.average, self.passes, self.overlap = session, average, passes, overlap
+    def __init__(self, average: bool, session: Session) -> None:
+        self.session, self.average = session, average
         self.step = 0
         self.plan = Plan(())
         self.records: list[Record] = []
@@ -81,13 +76,20 @@ class GradientReducer(ABC):
         """Forget gradients that backward has made and no step has used; ``reason`` says why, as in a log line."""
 
     @abstractmethod
+    def set_passes(self, passes: int) -> None:
+        """Let ``passes`` backward passes accumulate into one step, from the next step on."""
+
+    @abstractmethod
+    def prepare_unscaling(self) -> None:
+        """Raise where a GradScaler's scale cannot be undone now, because gradients have left with it."""
+
+    @abstractmethod
     def close(self) -> None:
         """Take the hooks off the parameters."""
 
     def step_done(self) -> None:
         """Count an optimizer step."""
         self.step += 1
-        self.overlap.step_done()
         self.session.step_done(self.step == self.plan.warmup, self._residual_norm)
 
     def key(self, name: str) -> str:

@@ -72,6 +72,22 @@ def recipe_of(compression: Recipe | str | None) -> Recipe:
     return recipe
 
 
+def innermost(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """Return the optimizer itself where a framework (accelerate, Lightning) has put its own around it."""
+    inner = getattr(optimizer, "optimizer", None)
+    return innermost(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
+
+
+def distributed(optimizer: Any) -> Distributed:
+    """Return a distributed optimizer, without a framework's wrapper. Raises ValueError for anything else."""
+    plain = innermost(optimizer)
+    if not isinstance(plain, Distributed):
+        raise ValueError(
+            f"A {type(plain).__name__} is no distributed optimizer; give what DistributedOptimizer() returned."
+        )
+    return plain
+
+
 def check_op(op: Any) -> None:
     """Raise ValueError for what gradients are not combined by."""
     if op not in (ops.Average, ops.Sum):

@@ -12,7 +12,7 @@ from tests.rules.source import imports, modules
 # From top to bottom; the rooms of one line may import one another as long as there is no cycle.
 LAYERS = [
     ["torch"],
-    ["checkpoint"],
+    ["checkpoint", "ddp"],
     ["optimizer"],
     ["ops", "functions", "views", "observing"],
     ["session", "identity", "membership", "recording"],
