@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from sparse_ring.engine.frames import CAPACITY_BYTES
-from sparse_ring.engine.link import CONTROL_TAG, SPINS, pause
+from sparse_ring.engine.link import CONTROL_TAG
+from sparse_ring.engine.patience import SPINS, pause
 from sparse_ring.observe.metrics import Metrics
 from sparse_ring.transport.base import Bytes, Transfer, Transport
 
@@ -39,10 +40,17 @@ class Control:
         """Return whether a peer has entered the next round."""
         return any(receive.test() for receive in self._receives.values())
 
-    def exchange(self, data: bytes, arrived: Callable[[int, bytes], None], waiting: Callable[[float], None]) -> None:
+    def exchange(
+        self,
+        data: bytes,
+        arrived: Callable[[int, bytes], None],
+        waiting: Callable[[float], None],
+        hurry: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Send a frame to every peer and wait for each one's.
 
-        ``arrived(rank, frame)`` is called as each comes; ``waiting(seconds)`` before each sleep, and may raise.
+        ``arrived(rank, frame)`` is called as each comes; ``waiting(seconds)`` before each sleep, and may raise;
+        ``hurry()`` tells whether a caller does nothing but wait.
         """
         frame = np.frombuffer(data, dtype=np.uint8)
         sends = [self._transport.isend(frame, peer, CONTROL_TAG) for peer in self.peers]
@@ -60,4 +68,4 @@ class Control:
             if polls > SPINS:
                 waited = time.monotonic() - start
                 waiting(waited)
-                time.sleep(pause(waited))
+                pause(waited, hurry())

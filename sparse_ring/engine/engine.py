@@ -20,6 +20,7 @@ from sparse_ring.engine.fusion import buckets
 from sparse_ring.engine.handle import Handle, renewed
 from sparse_ring.engine.link import LOGGER, Link
 from sparse_ring.engine.operation import Agreed, Operation, Request
+from sparse_ring.engine.patience import sleep_precisely
 from sparse_ring.engine.queue import Queue, Submitted, Turn
 from sparse_ring.engine.stall import StallCheck
 from sparse_ring.errors import MessageError, SparseRingError, StallError
@@ -45,6 +46,7 @@ class Engine:
         self._control = Control(transport, metrics)
         self._agreement = Agreement(self.rank, self.size)
         self._queue = Queue(self.rank, config.fusion_threshold, config.cycle_time / 1000)
+        self.link.hurry = self._queue.caller_waits
         self._stall = StallCheck(self.rank, config)
         self._round = 0
         self._frames: dict[int, Frame] = {}
@@ -83,6 +85,7 @@ class Engine:
 
     def _main(self) -> None:
         try:
+            sleep_precisely()
             self._transport.open()
             self._control.post()
             self._opened.set()
@@ -163,7 +166,7 @@ class Engine:
                 raise MessageError(f"control frame of round {self._round} with the wrong settings", rank=peer)
             self._frames[peer] = other
 
-        self._control.exchange(pack_frame(frame, entries), arrived, waiting)
+        self._control.exchange(pack_frame(frame, entries), arrived, waiting, self.link.hurry)
         settings = self._frames[0].settings if 0 in self._frames else None
         if settings is not None:
             self._queue.fusion_threshold = settings.fusion_threshold

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sparse_ring.config import Config
+from sparse_ring.engine.patience import SPINS, pause
 from sparse_ring.errors import StallError
 from sparse_ring.observe.metrics import Metrics
 from sparse_ring.observe.timeline import Timeline
@@ -17,15 +18,6 @@ LOGGER = logging.getLogger("sparse_ring.engine")
 CONTROL_TAG = 1
 FIRST_DATA_TAG = 2
 DATA_TAGS = 1024
-
-SPINS = 8
-SHORTEST_SLEEP_SECONDS = 20e-6
-LONGEST_SLEEP_SECONDS = 500e-6
-
-
-def pause(waited_seconds: float) -> float:
-    """Return how long a polite wait sleeps next: an eighth of what it has waited, from 20 to 500 us."""
-    return min(max(waited_seconds / 8, SHORTEST_SLEEP_SECONDS), LONGEST_SLEEP_SECONDS)
 
 
 class Link:
@@ -42,6 +34,8 @@ class Link:
         self.config, self.metrics = config, metrics
         self.timeline = timeline or Timeline()
         self.failure: BaseException | None = None
+        # Whether a thread of this rank does nothing but wait for what is under way.
+        self.hurry: Callable[[], bool] = lambda: False
         self._transport = transport
         self._tag = FIRST_DATA_TAG
 
@@ -95,7 +89,7 @@ class Link:
                 warn_after += config.stall_check_time_seconds
             if 0 < config.stall_shutdown_time_seconds <= waited:
                 raise StallError(what, ranks, waited)
-            time.sleep(pause(waited))
+            pause(waited, self.hurry())
             pending = [transfer for transfer in pending if not transfer.test()]
 
     def _fail(self, error: BaseException) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from sparse_ring.engine.handle import Handle
-from sparse_ring.engine.link import pause
 from sparse_ring.engine.operation import Operation
+from sparse_ring.engine.patience import pause_seconds
 from sparse_ring.errors import MessageError, NotInitializedError, RankLostError, SparseRingError
 
 
@@ -67,10 +67,14 @@ class Queue:
         """Why the engine has stopped; None while it works."""
         return self._failure
 
+    def caller_waits(self) -> bool:
+        """Return whether a thread of this rank waits for a handle."""
+        return self._callers_waiting > 0
+
     def put(self, operations: Sequence[Operation]) -> list[Handle]:
         """Take operations at once; see ``Engine.submit_all``."""
         entries = [
-            Submitted(operation, Handle(operation.request.name, self._caller_waits), operation.fusion_key is not None)
+            Submitted(operation, Handle(operation.request.name, self._count_waiting), operation.fusion_key is not None)
             for operation in operations
         ]
         with self._wake:
@@ -113,7 +117,7 @@ class Queue:
                 else:
                     now = time.monotonic()
                     self._quiet_since = self._quiet_since or now
-                    self._wake.wait(pause(now - self._quiet_since))
+                    self._wake.wait(pause_seconds(now - self._quiet_since, self.caller_waits()))
                     if not (self._unsent or self._closing or self._failure):
                         return Turn.LISTEN
 
@@ -180,7 +184,7 @@ class Queue:
     def _hurry(self) -> bool:
         """Return whether more operations are not worth waiting for."""
         return (
-            self._callers_waiting > 0
+            self.caller_waits()
             or self._unsent_fusable == 0
             or self._unsent_bytes >= self.fusion_threshold
             or self._leftover
@@ -188,7 +192,7 @@ class Queue:
             or self._failure is not None
         )
 
-    def _caller_waits(self, change: int) -> None:
+    def _count_waiting(self, change: int) -> None:
         with self._wake:
             self._callers_waiting += change
             if change > 0:

@@ -1,4 +1,4 @@
-"""GradSA: layer-wise sparse gradients with momentum correction, predicted thresholds and density warm-up.
+"""GradSA: layer-wise sparse gradients with momentum correction, layer-wise selection and density warm-up.
 
 The paper (GPC 2020) states layer-level sparsification, staleness compensation and an efficient encoding of the sparse
 accumulated gradients, and no formulas; what runs here is our reconstruction (``docs/algorithms.md``). Staleness
@@ -14,7 +14,7 @@ from sparse_ring.error_feedback import ErrorFeedback, MomentumResidual
 from sparse_ring.errors import ConfigError
 from sparse_ring.kernels.base import Kernels
 from sparse_ring.recipe.base import SparseRecipe
-from sparse_ring.select import PredictedThreshold, Selector
+from sparse_ring.select import ExactTopK, Selector
 
 _FIRST_DENSITY = 0.25
 _STAGE_FACTOR = 0.25
@@ -22,7 +22,7 @@ _STAGE_FACTOR = 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class GradSA(SparseRecipe):
-    """u = m·u + g; r = r + u; send r where |r| reaches the parameter's threshold; then r -= decoded, u = 0 there.
+    """u = m·u + g; r = r + u; send the k largest of r, whose border is the parameter's threshold; then r -= decoded, u = 0 there.
 
     warmup_steps
         Steps over which the density falls in equal stages: dense, 25 %, 6.25 %, 1.56 %, … down to ``density``
@@ -63,5 +63,5 @@ class GradSA(SparseRecipe):
         return MomentumResidual(numel, kernels)
 
     def selector(self) -> Selector:
-        """Return a predicted threshold."""
-        return PredictedThreshold()
+        """Return an exact selection."""
+        return ExactTopK()

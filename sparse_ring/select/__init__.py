@@ -1,7 +1,6 @@
 """Which elements of the accumulated gradient are sent now."""
 
 from sparse_ring.select.base import Scratch, Selector
-from sparse_ring.select.predicted import PredictedThreshold
 from sparse_ring.select.topk import ExactTopK
 
-__all__ = ["ExactTopK", "PredictedThreshold", "Scratch", "Selector"]
+__all__ = ["ExactTopK", "Scratch", "Selector"]

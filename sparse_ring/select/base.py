@@ -26,6 +26,8 @@ class Scratch:
         self.values = np.empty(SPARE, dtype=np.float32)
         self.decoded = np.empty(SPARE, dtype=np.float32)
         self._magnitudes = np.empty(0, dtype=np.float32)
+        self._positions = np.empty(0, dtype=np.uint32)
+        self._chosen = np.empty(0, dtype=np.float32)
 
     def reserve(self, capacity: int) -> None:
         """Make room for ``capacity`` elements (and the kernels' spare ones)."""
@@ -39,6 +41,13 @@ class Scratch:
         if len(self._magnitudes) < numel:
             self._magnitudes = np.empty(numel, dtype=np.float32)
         return self._magnitudes[:numel]
+
+    def second(self, count: int) -> tuple[NDArray[np.uint32], Floats]:
+        """Return room for a selection among ``count`` elements that were selected (and the kernels' spare ones)."""
+        if len(self._positions) < count + SPARE:
+            self._positions = np.empty(count + SPARE, dtype=np.uint32)
+            self._chosen = np.empty(count + SPARE, dtype=np.float32)
+        return self._positions[: count + SPARE], self._chosen[: count + SPARE]
 
     def sparse(self, count: int, numel: int) -> SparseGradient:
         """Return the first ``count`` selected elements as views."""
@@ -59,7 +68,7 @@ class Selector(ABC):
         kernels: Kernels,
         scratch: Scratch,
     ) -> SparseGradient:
-        """Accumulate ``gradient`` and return about ``keep`` (>= 1) elements of the accumulated array, largest first served.
+        """Accumulate ``gradient`` and return about ``keep`` (>= 1) elements of the accumulated array, in index order.
 
         Never a zero; none only where the accumulated array is zero everywhere.
         """
