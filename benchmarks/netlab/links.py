@@ -9,8 +9,8 @@ from benchmarks.netlab.namespaces import Host, system
 UNSHAPED = "unshaped"
 _RATE = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[kmg]?)bit", re.IGNORECASE)
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
-# What may leave at once after a pause. The kernel wakes late by up to about a millisecond on a busy machine, and a
-# bucket that is full by then loses rate: 64 KiB reach 3.4 Gbit/s of 10, a millisecond's worth 9.2.
+# What may leave at once after a pause. On a busy machine the kernel wakes late by a millisecond and more, and a bucket that
+# is full by then loses rate: at 10gbit, 64 KiB reached 3.4 Gbit/s, a millisecond's worth 7 to 9, two milliseconds' 9.1.
 BURST_SECONDS = 0.002
 SMALLEST_BURST_BYTES = 4096
 QUEUE = "50ms"
@@ -26,7 +26,9 @@ def bits_per_second(rate: str) -> float | None:
     match = _RATE.fullmatch(rate)
     bits = float(match["number"]) * _UNITS[match["unit"].lower()] if match else 0.0
     if not bits >= 1000:
-        raise ValueError(f"{rate!r} is no rate; write 100mbit, 1gbit or another number of at least 1kbit, or {UNSHAPED}")
+        raise ValueError(
+            f"{rate!r} is no rate; write 100mbit, 1gbit or another number of at least 1kbit, or {UNSHAPED}"
+        )
     return bits
 
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import IO, TextIO
 
-# A helper that a rank has left behind may hold its pipe open; what it prints later is nobody's.
+# Pipes end with the processes that hold them; a helper outside the hosts' namespaces is not waited for.
 LAST_LINES_SECONDS = 2.0
 
 
@@ -47,13 +47,14 @@ class Output:
         self._readers.append(reader)
         reader.start()
 
-    def out(self, rank: int, line: str, shown: str) -> None:
-        """Keep a line of a rank's stdout; ``shown`` is how it is printed."""
-        self._take(self._out[rank], line, shown, sys.stdout)
+    def out(self, rank: int, line: str) -> None:
+        """Keep a line of a rank's stdout."""
+        self._take(self._out[rank], line, f"[rank {rank}] {line}", sys.stdout)
 
-    def error(self, line: str) -> None:
-        """Keep a line of stderr."""
-        self._take(self._errors, line, line, sys.stderr)
+    def error(self, rank: int | None, line: str) -> None:
+        """Keep a line of stderr: a rank's, or one that needs no number in front."""
+        numbered = line if rank is None else f"[rank {rank}] {line}"
+        self._take(self._errors, numbered, numbered, sys.stderr)
 
     def close(self) -> None:
         """Wait for the last lines of processes that have ended."""

@@ -13,9 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 from benchmarks.netlab.counters import Traffic
-from benchmarks.netlab.namespaces import Host
+from benchmarks.netlab.namespaces import Host, kill_all
 from benchmarks.netlab.output import Output
 from benchmarks.netlab.signals import put_off
 
@@ -25,6 +27,8 @@ MASTER_PORT = "29500"
 GRACE_SECONDS = 5.0
 # sparse-ring-run promises to have ended its ranks within ten.
 LAUNCHER_GRACE_SECONDS = 15.0
+# Rank and exit code of each process, in the order in which they ended.
+Ends: TypeAlias = "queue.SimpleQueue[tuple[int, int]]"
 RANK_LINE = re.compile(r"\[rank (?P<rank>\d+)\] (?P<text>.*)", re.DOTALL)
 
 
@@ -68,24 +72,26 @@ class Result(Ended):
 def with_torch(job: Job) -> Ended:
     """Start one process a rank with the variables by which torch.distributed finds the others."""
     output = Output(job.ranks, job.show)
-    ends: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
+    ends: Ends = queue.SimpleQueue()
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for rank in range(job.ranks):
             process = start(job.hosts[rank // job.ranks_per_host].enter(job.command), torch_environment(job, rank))
             processes.append(process)
-            prefix = f"[rank {rank}] "
-            output.read(process.stdout, lambda line, rank=rank, prefix=prefix: output.out(rank, line, prefix + line))
-            output.read(process.stderr, lambda line, prefix=prefix: output.error(prefix + line))
-            threading.Thread(target=lambda rank=rank: ends.put((rank, processes[rank].wait())), daemon=True).start()
+            output.read(process.stdout, partial(output.out, rank))
+            output.read(process.stderr, partial(output.error, rank))
+            threading.Thread(target=report_end, args=(process, rank, ends), daemon=True).start()
         code = first_failure(job, ends)
     except queue.Empty:
         raise output.expired(job.command, job.timeout) from None
     finally:
-        with put_off():
-            end(processes, GRACE_SECONDS)
-            output.close()
+        clear(job, processes, GRACE_SECONDS, output)
     return Ended(code, output.stdout, output.stderr)
+
+
+def report_end(process: subprocess.Popen[bytes], rank: int, ends: Ends) -> None:
+    """Put rank and exit code into ``ends`` when a process has ended."""
+    ends.put((rank, process.wait()))
 
 
 def torch_environment(job: Job, rank: int) -> dict[str, str]:
@@ -104,7 +110,7 @@ def torch_environment(job: Job, rank: int) -> dict[str, str]:
     }
 
 
-def first_failure(job: Job, ends: queue.SimpleQueue[tuple[int, int]]) -> int:
+def first_failure(job: Job, ends: Ends) -> int:
     """Return the exit code of the rank that fails first, or 0 when all have ended. Raises queue.Empty when time is up."""
     deadline = None if job.timeout is None else time.monotonic() + job.timeout
     for _ in range(job.ranks):
@@ -121,24 +127,21 @@ def with_mpi(job: Job) -> Ended:
     launcher = [*LAUNCHER, "-np", str(job.ranks), *job.launcher_options, *variables, *job.command]
 
     def out(line: str) -> None:
-        match = RANK_LINE.fullmatch(line)
-        if match:
-            output.out(int(match["rank"]), match["text"], line)
+        if match := RANK_LINE.fullmatch(line):
+            output.out(int(match["rank"]), match["text"])
         else:
-            output.error(line)
+            output.error(None, line)
 
     # The launcher ends its ranks when it gets this signal, so they go with the lab.
     process = start(["setpriv", "--pdeathsig", "TERM", *launcher], dict(os.environ))
     try:
         output.read(process.stdout, out)
-        output.read(process.stderr, output.error)
+        output.read(process.stderr, partial(output.error, None))
         code = exit_code(process.wait(job.timeout))
     except subprocess.TimeoutExpired:
         raise output.expired(job.command, job.timeout) from None
     finally:
-        with put_off():
-            end([process], LAUNCHER_GRACE_SECONDS)
-            output.close()
+        clear(job, [process], LAUNCHER_GRACE_SECONDS, output)
     return Ended(code, output.stdout, output.stderr)
 
 
@@ -151,6 +154,15 @@ def start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
         start_new_session=True,
     )  # fmt: skip
+
+
+def clear(job: Job, processes: Sequence[subprocess.Popen[bytes]], grace_seconds: float, output: Output) -> None:
+    """End what still runs, kill what the ranks have left on the hosts, and take the last lines."""
+    with put_off():
+        end(processes, grace_seconds)
+        for host in job.hosts:
+            kill_all(host.namespace)
+        output.close()
 
 
 def end(processes: Sequence[subprocess.Popen[bytes]], grace_seconds: float) -> None:
