@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.netlab import Lab, LabError, links
-from benchmarks.netlab.namespaces import building
+from benchmarks.netlab.namespaces import building, remove_leftovers
 from benchmarks.netlab.signals import put_off
 from tests.netlab.endings import labs_of, pids_in, wait_until_ended
 
@@ -39,6 +39,8 @@ def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[su
     finally:
         lab.kill()
         lab.communicate()
+        with building():
+            remove_leftovers()
 
 
 @pytest.mark.parametrize("running", STARTERS, indirect=True)

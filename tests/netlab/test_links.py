@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+
 import pytest
 
 from benchmarks.netlab import Lab
@@ -33,3 +36,33 @@ def test_a_slow_link_lets_a_packet_through_and_a_fast_one_two_milliseconds() -> 
 def test_number_of_hosts_is_checked(count: int) -> None:
     with pytest.raises(ValueError, match=f"1 to 99 hosts, not {count}"):
         Lab(hosts=count)
+
+
+def limits(lab: Lab) -> list[int | None]:
+    """Bytes per second that both ends of each host's link are held to, as the kernel tells it; None without a limit."""
+    words = [(host.interface, ["-n", host.namespace]) for host in lab.hosts] + [(host.cable, []) for host in lab.hosts]
+    told = []
+    for link, where in words:
+        line = ["tc", *where, "-j", "qdisc", "show", "dev", link]
+        queues = json.loads(subprocess.run(line, check=True, capture_output=True, text=True).stdout)
+        told.append(queues[0]["options"].get("rate"))
+    return told
+
+
+def test_both_ends_of_each_link_are_held_to_the_rate(lab: Lab) -> None:
+    assert limits(lab) == [None] * 4
+    lab.set_rate("100mbit")
+    assert limits(lab) == [12_500_000] * 4
+    lab.set_rate("1gbit", host=2)
+    lab.down(1)
+    lab.up(1)
+    assert limits(lab) == [12_500_000, 125_000_000] * 2
+    lab.set_rate("unshaped")
+    assert limits(lab) == [None] * 4
+
+
+def test_rate_that_is_none_changes_nothing(lab: Lab) -> None:
+    lab.set_rate("100mbit")
+    with pytest.raises(ValueError, match="'slow' is no rate"):
+        lab.set_rate("slow")
+    assert limits(lab) == [12_500_000] * 4
