@@ -229,10 +229,11 @@ class Distributed(torch.optim.Optimizer):
 
     def _shared(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def evaluate() -> Any:
-            loss = closure()
-            # Each evaluation makes new gradients.
-            self._synchronized = self._synchronized and self._skip_synchronize
-            self._share()
+            with self._takeover.users_groups():
+                loss = closure()
+                # Each evaluation makes new gradients.
+                self._synchronized = self._synchronized and self._skip_synchronize
+                self._share()
             if isinstance(loss, torch.Tensor):
                 reducer = self._reducer
                 return ops.allreduce(loss.detach(), name=reducer.key("closure.loss"), session=reducer.session)
