@@ -47,7 +47,7 @@ class GradientReducer:
         number = session.next_number("optimizer")
         # Two optimizers may be in flight at once, with equal names in both.
         self._prefix = "" if number == 1 else f"optimizer.{number}."
-        self._shared = Pipeline(self.plan.hash, session.kernels, session.exchanges.messages)
+        self._shared = Pipeline(self.plan.hash, session.kernels, session.exchanges.messages, self._prefix)
 
     def add(self, named: Sequence[NamedWithRecipe]) -> None:
         """Take in parameters; on all ranks alike, between steps."""
