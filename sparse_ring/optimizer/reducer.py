@@ -23,7 +23,7 @@ from sparse_ring.pipeline import ParameterPipeline, Pipeline
 from sparse_ring.plan import Described, Plan, PlannedParameter
 from sparse_ring.recipe import Recipe, SparseRecipe
 from sparse_ring.session import Session
-from sparse_ring.views import Work, dtype_name
+from sparse_ring.views import Work, dtype_name, expanded_dimensions
 
 NamedWithRecipe = tuple[str, torch.Tensor, Recipe]
 
@@ -177,6 +177,9 @@ class GradientReducer:
         absent = gradient is None
         # Zeros that nobody reads take no memory: they are only mapped.
         tensor = torch.zeros_like(record.parameter) if gradient is None else gradient
+        if expanded_dimensions(tensor):
+            # Other ranks' gradients, or a selection of this one, are not constant there: the shared one needs every element.
+            tensor = tensor.contiguous()
         dtype = torch.float32 if record.pipeline is not None else tensor.dtype
         record.work = Work(tensor, record.name, in_place=True, dtype=dtype)
         operation = self._dense_operation(record, record.work.array(), absent)
