@@ -50,9 +50,7 @@ def test_what_is_clipped_before_the_step_is_what_is_shared(recipe, start, overla
 
     def job(session):
         model = model_of()
-        optimizer = DistributedOptimizer(
-            sgd(model), model.named_parameters(), recipe, overlap=overlap, session=session
-        )
+        optimizer = DistributedOptimizer(sgd(model), model.named_parameters(), recipe, overlap=overlap, session=session)
         for step in range(STEPS):
             optimizer.zero_grad()
             loss_of(model, step, session.rank, session.size).backward()

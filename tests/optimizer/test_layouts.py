@@ -37,9 +37,7 @@ def gradient_of(rank, step):
 def train(session, recipe, layout, ranks, strided):
     """Three steps of gradients with ``layout``'s values on some ranks; with its strides, too, or all in C order."""
     parameter = nn.Parameter(torch.zeros(SHAPE))
-    optimizer = DistributedOptimizer(
-        torch.optim.SGD([parameter], lr=1.0, momentum=0.5), None, recipe, session=session
-    )
+    optimizer = DistributedOptimizer(torch.optim.SGD([parameter], lr=1.0, momentum=0.5), None, recipe, session=session)
     for step in range(3):
         gradient = gradient_of(session.rank, step)
         if session.rank in ranks:

@@ -81,7 +81,7 @@ def test_a_scaler_that_comes_after_gradients_left_early_is_refused():
             scaler.step(optimizer)
         optimizer.synchronize()
 
-    run_ranks(1, job)
+    run_ranks(2, job)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

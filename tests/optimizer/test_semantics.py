@@ -157,6 +157,7 @@ def test_a_refused_group_is_taken_out_on_all_ranks_and_training_goes_on():
         optimizer = DistributedOptimizer(optimizer, model.named_parameters(), GRADSA, session=session)
         with pytest.raises(ValueError, match="1 optimizer parameters are not in named_parameters"):
             optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(30, 30))]})
+        assert len(optimizer.param_groups) == 1
         return steps(model, optimizer, session)
 
     first, second = run_ranks(2, job)
