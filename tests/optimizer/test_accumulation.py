@@ -63,6 +63,29 @@ def test_accumulated_passes_and_leftovers_equal_one_process(recipe, later):
     assert distance(first, alone) < 1e-5
 
 
+@pytest.mark.parametrize("dropped_at", [0, 3])
+@pytest.mark.parametrize("recipe", RECIPES, ids=IDS)
+def test_a_pass_that_zero_grad_drops_is_not_counted(recipe, dropped_at):
+    """Also where gradients would leave with the second pass: the first of the new ones must not."""
+
+    def job(session, drops):
+        model = model_of()
+        optimizer = DistributedOptimizer(sgd(model), model.named_parameters(), recipe, 2, session=session)
+        for step in range(6):
+            optimizer.zero_grad()
+            if drops and step == dropped_at:
+                loss_of(model, 99).backward()
+                optimizer.zero_grad()
+            accumulate(model, step, session.rank, 2)
+            optimizer.step()
+        return flat(model)
+
+    first, second = run_ranks(SIZE, lambda session: job(session, True))
+    expected, _ = run_ranks(SIZE, lambda session: job(session, False))
+    assert torch.equal(first, second)
+    assert torch.equal(first, expected)
+
+
 @pytest.mark.parametrize("set_to_none", [True, False])
 @pytest.mark.parametrize("recipe", RECIPES, ids=IDS)
 def test_a_parameter_out_of_use_rests_without_gradient_and_rolls_on_with_zeros(recipe, set_to_none):
