@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from sparse_ring.ops import Average, Sum
 from sparse_ring.optimizer import DistributedOptimizer
 from sparse_ring.recipe import Dense, GradSA, TopK
 from tests.helpers import run_ranks
@@ -22,8 +23,8 @@ def clip(model):
     return float(nn.utils.clip_grad_norm_(model.parameters(), LIMIT))
 
 
-def alone(local_from=STEPS, shared=False, momentum=0.9):
-    """One process: each rank's gradients clipped from a step on, then averaged, then clipped."""
+def alone(local_from=STEPS, shared=False, momentum=0.9, parts=SIZE):
+    """One process: each rank's gradients clipped from a step on, then added and divided by ``parts``, then clipped."""
     model = model_of()
     optimizer = sgd(model, momentum)
     for step in range(STEPS):
@@ -34,7 +35,7 @@ def alone(local_from=STEPS, shared=False, momentum=0.9):
             if step >= local_from:
                 clip(model)
             for total, parameter in zip(mean, model.parameters(), strict=True):
-                total += parameter.grad / SIZE
+                total += parameter.grad / parts
         for total, parameter in zip(mean, model.parameters(), strict=True):
             parameter.grad = total
         if shared:
@@ -64,24 +65,31 @@ def test_what_is_clipped_before_the_step_is_what_is_shared(recipe, start, overla
     assert distance(first, alone(local_from=start)) < 1e-5
 
 
+@pytest.mark.parametrize("op", [Average, Sum], ids=["average", "sum"])
 @pytest.mark.parametrize(
     ("recipe", "momentum"), [(RECIPES[0], 0.9), (RECIPES[1], 0.9), (GRADSA, 0.0)], ids=["dense", "topk", "gradsa"]
 )
-def test_what_is_clipped_after_synchronize_is_what_the_optimizer_uses(recipe, momentum):
-    """Weight decay comes after clipping, as in torch. (GradSA shares velocities, so it is compared without momentum.)"""
+def test_what_is_clipped_after_synchronize_is_what_the_optimizer_uses(recipe, momentum, op):
+    """Shared once, not twice, as a sum tells; weight decay comes after clipping, as in torch.
+
+    GradSA shares velocities, so it is compared without momentum.
+    """
 
     def job(session):
         model = model_of()
-        optimizer = DistributedOptimizer(sgd(model, momentum), model.named_parameters(), recipe, session=session)
+        optimizer = DistributedOptimizer(sgd(model, momentum), model.named_parameters(), recipe, op=op, session=session)
+        norms = []
         for step in range(STEPS):
             optimizer.zero_grad()
             loss_of(model, step, session.rank, session.size).backward()
             optimizer.synchronize()
-            assert clip(model) > LIMIT
+            norms.append(clip(model))
             with optimizer.skip_synchronize():
                 optimizer.step()
-        return model
+        assert min(norms) > LIMIT
+        return model, norms
 
-    first, second = run_ranks(SIZE, job)
+    (first, norms), (second, other) = run_ranks(SIZE, job)
+    assert norms == other
     assert torch.equal(flat(first), flat(second))
-    assert distance(first, alone(shared=True, momentum=momentum)) < 1e-5
+    assert distance(first, alone(shared=True, momentum=momentum, parts=SIZE if op == Average else 1)) < 1e-5
