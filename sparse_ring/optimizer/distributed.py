@@ -193,10 +193,7 @@ class Distributed(torch.optim.Optimizer):
                 "exchanged. Give overlap=False to DistributedOptimizer."
             )
         parameters = [record.parameter for record in reducer.records]
-        finite = unscale(self, parameters, reducer.key("found_inf"), reducer.session)
-        if not finite:
-            reducer.discard("a GradScaler skipped the step")
-        return finite
+        return unscale(self, parameters, reducer.key("found_inf"), reducer.session)
 
     def share_common_state(self, root_rank: int) -> None:
         """Give every rank the root's warm-up position and weight decay's momentum; collective.
