@@ -90,3 +90,25 @@ def test_a_dense_recipe_passes_it_on_to_all_ranks():
         assert model[0].weight.isnan().sum() > 0
         assert model[2].weight.isnan().any()
     torch.testing.assert_close(flat(first), flat(second), rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_run_of_them_is_told_ever_more_rarely(caplog):
+    """The 1st, 2nd, 4th, 8th time: a loss that is gone fills no disk."""
+
+    def job(session):
+        model = model_of()
+        optimizer = DistributedOptimizer(
+            sgd(model), model.named_parameters(), TopK(density=0.2, minimum_elements=10), overlap=False, session=session
+        )
+        for step in range(9):
+            optimizer.zero_grad()
+            loss_of(model, step, session.rank, session.size).backward()
+            poison(model, session.rank, BAD_STEP if session.rank == BAD_RANK else step)
+            optimizer.step()
+
+    with caplog.at_level(logging.WARNING, "sparse_ring"):
+        run_ranks(SIZE, job)
+    said = [message for message in caplog.messages if "not finite" in message]
+    for time in (1, 2, 4, 8):
+        assert sum(f"(time {time})" in message for message in said) == SIZE
+    assert len(said) == 4 * SIZE
