@@ -4,7 +4,7 @@ A checkpoint is a folder:
 
     manifest.json           what belongs together; replaced last and atomically, so the folder is the old or the new checkpoint
     model-<save>.pt         plain torch: {"model", "optimizer", "extra"}; loads without sparse_ring
-    rank-3-of-4-<save>.pt   residuals, velocities, thresholds, warm-up position of rank 3
+    rank-3-of-4-<save>.pt   residuals, velocities, warm-up position of rank 3
 
 ``save`` and ``load`` are collective. On several hosts the folder may be shared or each host's own.
 """

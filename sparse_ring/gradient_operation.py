@@ -69,7 +69,8 @@ class GradientOperation(Operation):
     @property
     def fusion_key(self) -> Hashable:
         """Parameters of one optimizer share messages."""
-        return self.KIND, self.parameter.shared.plan, self.average
+        shared = self.parameter.shared
+        return self.KIND, shared.owner, shared.plan, self.average
 
     @classmethod
     def run(cls, batch: Sequence[Agreed], link: Link) -> list[Any]:

@@ -37,10 +37,12 @@ class Pipeline:
 
     plan
         u32 hash of what the ranks agreed on; it travels in each message, and changes where parameters are added.
+    owner
+        Which optimizer, equal on all ranks: two of them may have equal plans, and yet messages of their own.
     """
 
-    def __init__(self, plan: int, kernels: Kernels, exchange: Gather) -> None:
-        self.plan, self.kernels, self.exchange = plan, kernels, exchange
+    def __init__(self, plan: int, kernels: Kernels, exchange: Gather, owner: str = "") -> None:
+        self.plan, self.kernels, self.exchange, self.owner = plan, kernels, exchange, owner
         self.writer = MessageWriter(kernels)
         self.scratch = Scratch()
         self.nonfinite: dict[int, int] = {}

@@ -81,11 +81,15 @@ class Work:
         return torch.empty_like(self.tensor, requires_grad=False).copy_(self._host)
 
 
+def expanded_dimensions(tensor: torch.Tensor) -> list[int]:
+    """Return the dimensions along which all elements are one in memory, as ``expand()`` makes them."""
+    return [dim for dim, stride in enumerate(tensor.stride()) if stride == 0 and tensor.shape[dim] > 1]
+
+
 def _copy_back(target: torch.Tensor, values: torch.Tensor) -> None:
-    # Where a dimension is expanded, all its elements are one: torch refuses to write it, so write it once.
-    for dim, stride in enumerate(target.stride()):
-        if stride == 0 and target.shape[dim] > 1:
-            target, values = target.narrow(dim, 0, 1), values.narrow(dim, 0, 1)
+    # torch refuses to write an expanded dimension, so write it once.
+    for dim in expanded_dimensions(target):
+        target, values = target.narrow(dim, 0, 1), values.narrow(dim, 0, 1)
     target.copy_(values)
 
 

@@ -188,10 +188,7 @@ class Distributed(torch.optim.Optimizer):
         reducer = self._reducer
         reducer.prepare_unscaling()
         parameters = [record.parameter for record in reducer.records]
-        finite = unscale(self, parameters, reducer.key("found_inf"), reducer.session)
-        if not finite:
-            reducer.discard("a GradScaler skipped the step")
-        return finite
+        return unscale(self, parameters, reducer.key("found_inf"), reducer.session)
 
     def share_common_state(self, root_rank: int) -> None:
         """Give every rank the root's warm-up position and weight decay's momentum; collective.
@@ -224,10 +221,11 @@ class Distributed(torch.optim.Optimizer):
 
     def _shared(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def evaluate() -> Any:
-            loss = closure()
-            # Each evaluation makes new gradients.
-            self._synchronized = self._synchronized and self._skip_synchronize
-            self._share()
+            with self._takeover.users_groups():
+                loss = closure()
+                # Each evaluation makes new gradients.
+                self._synchronized = self._synchronized and self._skip_synchronize
+                self._share()
             if isinstance(loss, torch.Tensor):
                 reducer = self._reducer
                 return ops.allreduce(loss.detach(), name=reducer.key("closure.loss"), session=reducer.session)

@@ -25,6 +25,8 @@ class MomentumTakeover:
         self._plain_step_is_sgds = type(optimizer).step is torch.optim.SGD.step
         self._records: dict[int, Record] = {}
         self._groups: dict[int, dict[str, Any]] = {}
+        # The optimizer's own list, while a step runs on another one.
+        self._users_groups: list[dict[str, Any]] | None = None
         self.decay_buffers: dict[str, torch.Tensor] = {}
         self.taken: set[int] = set()
         # Names of the velocities that come from a plain momentum buffer and that no step has used yet.
@@ -87,11 +89,27 @@ class MomentumTakeover:
         if not self.taken:
             yield
             return
-        self._optimizer.param_groups = [part for group in groups for part in self._split(group)]
+        self._users_groups, self._optimizer.param_groups = groups, self._without(groups)
         try:
             yield
         finally:
-            self._optimizer.param_groups = groups
+            self._users_groups, self._optimizer.param_groups = None, groups
+
+    @contextmanager
+    def users_groups(self) -> Iterator[None]:
+        """Within a closure that ``without_momentum`` calls: ``param_groups`` are the user's again.
+
+        What the closure changes there counts for this step already, and so does a momentum that it gives back (``release``).
+        """
+        groups = self._users_groups
+        if groups is None:
+            yield
+            return
+        self._optimizer.param_groups = groups
+        try:
+            yield
+        finally:
+            self._optimizer.param_groups = self._without(groups)
 
     def add_weight_decay(self) -> None:
         """Add the L2 term, after its own momentum, to the shared gradients of the taken-over parameters."""
@@ -116,6 +134,9 @@ class MomentumTakeover:
             term = term.add_(buffer, alpha=momentum) if group["nesterov"] else buffer
         # SGD negates the gradient under maximize, but not the L2 term.
         parameter.grad.add_(term, alpha=-1.0 if group["maximize"] else 1.0)
+
+    def _without(self, groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [part for group in groups for part in self._split(group)]
 
     def _split(self, group: dict[str, Any]) -> Iterator[dict[str, Any]]:
         taken = [p for p in group["params"] if id(p) in self.taken]

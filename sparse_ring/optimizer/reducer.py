@@ -21,7 +21,7 @@ from sparse_ring.pipeline import ParameterPipeline, Pipeline
 from sparse_ring.plan import Described, Plan, PlannedParameter
 from sparse_ring.recipe import Recipe, SparseRecipe
 from sparse_ring.session import Session
-from sparse_ring.views import Work, dtype_name
+from sparse_ring.views import Work, dtype_name, expanded_dimensions
 
 NamedWithRecipe = tuple[str, torch.Tensor, Recipe]
 
@@ -43,7 +43,7 @@ class GradientReducer(ABC):
         number = session.next_number("optimizer")
         # Two optimizers may be in flight at once, with equal names in both.
         self._prefix = "" if number == 1 else f"optimizer.{number}."
-        self._shared = Pipeline(self.plan.hash, session.kernels, session.exchanges.messages)
+        self._shared = Pipeline(self.plan.hash, session.kernels, session.exchanges.messages, self._prefix)
 
     def add(self, named: Sequence[NamedWithRecipe]) -> None:
         """Take in parameters; on all ranks alike, between steps."""
@@ -120,6 +120,9 @@ class GradientReducer(ABC):
         if gradient.layout == torch.sparse_coo:
             record.work = None
             return self._row_operation(record, gradient)
+        if expanded_dimensions(gradient):
+            # Other ranks' gradients, or a selection of this one, are not constant there: the shared one needs every element.
+            gradient = gradient.contiguous()
         dtype = torch.float32 if record.pipeline is not None else gradient.dtype
         record.work = Work(gradient, record.name, in_place=True, dtype=dtype)
         operation = self._dense_operation(record, record.work.array(), absent)

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def exchange_state(reducer: GradientReducer, takeover: MomentumTakeover) -> dict[str, Any]:
-    """Return copies of residuals, velocities, thresholds, weight decay's momentum and the warm-up position."""
+    """Return copies of residuals, velocities, what selectors keep, weight decay's momentum and the warm-up position."""
     parameters = {}
     for record in reducer.records:
         state = record.pipeline.state_dict() if record.pipeline is not None else {}
@@ -49,7 +49,7 @@ def load_exchange_state(state: Mapping[str, Any], reducer: GradientReducer, take
     """Take over what ``exchange_state`` returned.
 
     The warm-up position and weight decay's momentum are the same on all ranks and always taken. Residuals, velocities and
-    thresholds of another rank, or of a run with another number of ranks, are not this rank's: they start at zero, and a
+    what selectors keep of another rank, or of a run with another number of ranks, are not this rank's: they start at zero, and a
     warning says what norm was lost. Raises ValueError for an unknown format or a parameter of another size.
     """
     if state.get("format") != FORMAT:

@@ -63,16 +63,19 @@ def test_maximize_negates_the_gradient_but_not_the_weight_decay():
     def job(session):
         model = model_of()
         optimizer = settings(model.parameters())
+        rank, size = (0, 1) if session is None else (session.rank, session.size)
         if session is not None:
             recipe = GradSA(density=1.0, minimum_elements=10)
             optimizer = DistributedOptimizer(optimizer, model.named_parameters(), recipe, session=session)
         for step in range(20):
             optimizer.zero_grad()
-            loss_of(model, step).backward()
+            loss_of(model, step, rank, size).backward()
             optimizer.step()
         return model
 
-    assert distance(run_ranks(1, job)[0], job(None)) <= 1e-5
+    first, second = run_ranks(2, job)
+    assert torch.equal(flat(first), flat(second))
+    assert distance(first, job(None)) <= 1e-5
 
 
 def test_top_k_is_the_published_recursion_bit_for_bit():

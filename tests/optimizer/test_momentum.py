@@ -205,7 +205,7 @@ def test_nothing_reads_or_changes_the_state_while_gradients_are_exchanged(what):
                 calls[what]()
         optimizer.synchronize()
 
-    run_ranks(1, job)
+    run_ranks(2, job)
 
 
 def test_a_dropped_batch_starts_the_count_of_passes_again():
@@ -222,4 +222,4 @@ def test_a_dropped_batch_starts_the_count_of_passes_again():
         optimizer.step()
         return all(record.passes == 0 for record in optimizer._reducer.records)
 
-    assert run_ranks(1, job) == [True]
+    assert run_ranks(2, job) == [True, True]

@@ -124,14 +124,79 @@ def test_groups_that_are_added_later_are_shared(recipe):
     assert distance(first, job(None)) < 1e-5
 
 
+def test_a_group_that_is_added_later_is_as_one_that_was_frozen():
+    """Its velocity, too, is kept before the exchange: with most of the gradient waiting, momentum after it is another thing."""
+    recipe = GradSA(density=0.1, minimum_elements=10, warmup_steps=0)
+
+    def job(session, added):
+        model = model_of()
+        model[0].requires_grad_(False)
+        first = model[2].parameters() if added else model.parameters()
+        optimizer = torch.optim.SGD(first, lr=0.05, momentum=0.9, weight_decay=0.01)
+        optimizer = DistributedOptimizer(optimizer, model.named_parameters(), recipe, session=session)
+        steps(model, optimizer, session, count=3)
+        model[0].requires_grad_(True)
+        if added:
+            optimizer.add_param_group({"params": model[0].parameters()})
+        steps(model, optimizer, session, count=6)
+        assert "velocity" in optimizer.state_dict()["sparse_ring"]["parameters"]["0.weight"]
+        return flat(model)
+
+    first, second = run_ranks(2, lambda session: job(session, True))
+    frozen, _ = run_ranks(2, lambda session: job(session, False))
+    assert torch.equal(first, second)
+    assert torch.equal(first, frozen)
+
+
+def test_a_refused_group_is_taken_out_on_all_ranks_and_training_goes_on():
+    def job(session):
+        model = model_of()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        if session is None:
+            return steps(model, optimizer)
+        optimizer = DistributedOptimizer(optimizer, model.named_parameters(), GRADSA, session=session)
+        with pytest.raises(ValueError, match="1 optimizer parameters are not in named_parameters"):
+            optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(30, 30))]})
+        assert len(optimizer.param_groups) == 1
+        return steps(model, optimizer, session)
+
+    first, second = run_ranks(2, job)
+    assert torch.equal(flat(first), flat(second))
+    assert distance(first, job(None)) < 1e-5
+
+
+def tied_model():
+    model = nn.Sequential(nn.Linear(20, 20), nn.Tanh(), nn.Linear(20, 20))
+    with torch.no_grad():
+        model[0].weight.copy_(torch.eye(20) * 0.5)
+        model[0].bias.zero_()
+        model[2].bias.zero_()
+    model[2].weight = model[0].weight
+    return model
+
+
+@pytest.mark.parametrize("every_name", [False, True])
+@pytest.mark.parametrize("recipe", [Dense(), GRADSA, TopK(density=1.0, values="float32", minimum_elements=10)])
+def test_tied_weights_equal_one_process_whatever_names_they_are_given(recipe, every_name):
+    """Both uses add up in one gradient, which goes out once, under the first of its names."""
+
+    def job(session):
+        model = tied_model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
+        if session is not None:
+            named = model.named_parameters(remove_duplicate=not every_name)
+            optimizer = DistributedOptimizer(optimizer, named, recipe, session=session)
+            assert [record.name for record in optimizer._reducer.records] == ["0.weight", "0.bias", "2.bias"]
+        return steps(model, optimizer, session, count=6)
+
+    first, second = run_ranks(2, job)
+    assert torch.equal(flat(first), flat(second))
+    assert distance(first, job(None)) < 1e-5
+
+
 def test_tied_weights_are_one_parameter():
     def job(session):
-        model = nn.Sequential(nn.Linear(20, 20), nn.Tanh(), nn.Linear(20, 20))
-        with torch.no_grad():
-            model[0].weight.copy_(torch.eye(20) * 0.5)
-            model[0].bias.zero_()
-            model[2].bias.zero_()
-        model[2].weight = model[0].weight
+        model = tied_model()
         optimizer = wrapped(session, model, TOPK)
         steps(model, optimizer, session, count=3)
         assert model[2].weight is model[0].weight
@@ -191,6 +256,35 @@ def test_gradients_that_no_step_uses_leave_no_trace(recipe):
     clean, _ = run_ranks(2, lambda session: gan(session, True, recipe))
     assert torch.equal(first, second)
     assert torch.equal(first, clean)
+
+
+@pytest.mark.parametrize("recipe", [Dense(), GRADSA, TOPK])
+def test_two_unnamed_optimizers_may_have_gradients_in_flight_at_once(recipe):
+    """Their parameters have equal names and shapes; one backward hands over those of both."""
+
+    def job(session, together):
+        models = [model_of(seed=seed) for seed in range(2)]
+        pair = [
+            DistributedOptimizer(torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.9), None, recipe, session=session)
+            for m in models
+        ]
+        for step in range(6):
+            losses = [loss_of(model, step, session.rank, session.size) for model in models]
+            for optimizer in pair:
+                optimizer.zero_grad()
+            if together:
+                sum(losses).backward()
+                assert all(optimizer._reducer.in_flight() == (step >= 2) for optimizer in pair)
+            for loss, optimizer in zip(losses, pair, strict=True):
+                if not together:
+                    loss.backward()
+                optimizer.step()
+        return torch.cat([flat(model) for model in models])
+
+    first, second = run_ranks(2, lambda session: job(session, True))
+    alone, _ = run_ranks(2, lambda session: job(session, False))
+    assert torch.equal(first, second)
+    assert torch.equal(first, alone)
 
 
 def test_local_clipping_before_the_exchange():

@@ -54,7 +54,7 @@ def test_one_backward_too_many_says_what_to_do():
             loss_of(model, 0).backward()
         optimizer.synchronize()
 
-    run_ranks(1, job)
+    run_ranks(2, job)
 
 
 def test_passes_that_were_not_announced_are_summed_where_the_first_steps_show_them():
@@ -69,8 +69,8 @@ def test_passes_that_were_not_announced_are_summed_where_the_first_steps_show_th
             optimizer.step()
         return model
 
-    twice = run_ranks(1, lambda session: job(session, 2))[0]
-    once = run_ranks(1, lambda session: job(session, 1))[0]
+    twice = run_ranks(2, lambda session: job(session, 2))[0]
+    once = run_ranks(2, lambda session: job(session, 1))[0]
     assert distance(twice, once) < 1e-6
 
 
@@ -86,7 +86,7 @@ def test_zero_grad_during_the_exchange_says_what_to_do():
         optimizer.zero_grad(set_to_none=False)
         return float(model[0].weight.grad.abs().sum())
 
-    assert run_ranks(1, job) == [0.0]
+    assert run_ranks(2, job) == [0.0, 0.0]
 
 
 def test_clipping_the_shared_gradient():

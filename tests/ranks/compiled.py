@@ -13,12 +13,16 @@ from tests.optimizer.models import flat, loss_of, model_of, wrapped
 
 def train(compiled: bool) -> torch.Tensor:
     model = model_of()
-    optimizer = wrapped(current(), model, hvd.TopK(density=0.2, minimum_elements=10))
     called = torch.compile(model, backend="aot_eager") if compiled else model
+    # As a user has it: the compiled model's parameters have names of its own.
+    optimizer = wrapped(current(), called, hvd.TopK(density=0.2, minimum_elements=10))
     for step in range(4):
         optimizer.zero_grad()
         loss_of(called, step, hvd.rank(), hvd.size()).backward()
+        # Gradients leave during a compiled backward, too.
+        assert optimizer._reducer.in_flight() == (step >= 2)
         optimizer.step()
+    assert len(set(hvd.allgather_object(hvd.parameter_hash(model.parameters())))) == 1
     return flat(model)
 
 
