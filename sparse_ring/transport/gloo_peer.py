@@ -21,7 +21,7 @@ from sparse_ring.transport.waiters import Waiters
 
 LOGGER = logging.getLogger(__name__)
 
-EAGER_BYTES = 16 << 10
+EAGER_BYTES = 64 << 10
 SLOTS = 4
 UNRETIRED_HEADS = 32
 FOREVER = timedelta(days=365)
