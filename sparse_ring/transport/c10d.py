@@ -92,6 +92,7 @@ class C10dTransport(Transport):
             self._group = dist.ProcessGroupGloo(
                 store, self.rank, self.size, timedelta(seconds=limit) if limit else FOREVER
             )
+            self._peers = {rank: GlooPeer(self, self._group, rank) for rank in range(self.size) if rank != self.rank}
         except SparseRingError:
             raise
         except RuntimeError as error:
@@ -99,7 +100,6 @@ class C10dTransport(Transport):
                 f"Rank {self.rank} cannot connect to the others ({str(error).splitlines()[0]}). Where a rank has ended, "
                 f"its own output says why; GLOO_SOCKET_IFNAME names the network interface to use."
             ) from error
-        self._peers = {rank: GlooPeer(self, self._group, rank) for rank in range(self.size) if rank != self.rank}
         _OPEN.append(self)
         for peer in self._peers.values():
             peer.start()
@@ -158,7 +158,12 @@ class C10dTransport(Transport):
                 if source != self.rank and self._peers[source].closed:
                     receive.error = RankLostError(source, "", LEFT)
                 return receive
-            rest_follows = receive.begin(*early.popleft())
+            nbytes, payload = early.popleft()
+        try:
+            rest_follows = receive.begin(nbytes, payload)
+        except RuntimeError as error:
+            receive.error = self.lose(source, error)
+            return receive
         if rest_follows:
             self._waiters.run(receive.wait_for_rest)
         return receive
