@@ -35,6 +35,7 @@ TAIL = """
 | `GLOO_SOCKET_IFNAME`, `NCCL_SOCKET_IFNAME` | torch, NCCL: the same. |
 | `PMI_RANK`, `OMPI_COMM_WORLD_RANK`, `PMIX_RANK` | set by mpiexec: which rank a process is, before MPI has started. |
 | `PMI_SIZE`, `OMPI_COMM_WORLD_SIZE`, `MV2_COMM_WORLD_SIZE` | set by mpiexec: how many ranks there are. |
+| `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` | set by torchrun: who this rank is and where ranks meet. |
 """
 
 

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from sparse_ring.errors import ConfigError
 
 PREFIX = "SPARSE_RING_"
+TRANSPORTS = ("auto", "mpi", "c10d")
+TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def _boolean(text: str) -> bool:
@@ -70,6 +72,12 @@ class Config:
         "auto", str.lower, "one of auto, scalar, avx2, avx512, reference",
         "Implementation of the CPU kernels; all give the same bits.",
         valid=lambda v: v in ("auto", "scalar", "avx2", "avx512", "reference"),
+    )  # fmt: skip
+    transport: str = _setting(
+        "auto", str.lower, "one of auto, mpi, c10d",
+        "What carries the bytes: MPI, or torch.distributed's gloo; auto: MPI under mpiexec, gloo under torchrun and where "
+        "the script has called torch.distributed's init_process_group.",
+        valid=lambda v: v in TRANSPORTS,
     )  # fmt: skip
     progress: str = _setting(
         "auto", str.lower, "one of auto, 0, 1",
@@ -160,6 +168,47 @@ def launched() -> Launched | None:
         if os.environ.get(variable, "").isdigit():
             return Launched(int(os.environ[variable]), wheel)
     return None
+
+
+class Torchrun(NamedTuple):
+    """What torchrun tells the processes it starts."""
+
+    rank: int
+    size: int
+
+
+def torchrun() -> Torchrun | None:
+    """Return what ``RANK`` and ``WORLD_SIZE`` tell, or None where neither is set.
+
+    Raises ConfigError for a value that cannot be, and where one of torchrun's four variables is missing.
+    """
+    values = {name: os.environ.get(name, "").strip() for name in TORCHRUN}
+    if not values["RANK"] and not values["WORLD_SIZE"]:
+        return None
+    given = [name for name in TORCHRUN if values[name]]
+    for name in TORCHRUN:
+        if not values[name]:
+            raise ConfigError(
+                name, "", f"set where {', '.join(given)} are: start with torchrun, or set all of {', '.join(TORCHRUN)}"
+            )
+    for name in ("WORLD_SIZE", "RANK", "MASTER_PORT"):
+        if not values[name].isdecimal():
+            raise ConfigError(name, values[name], "a whole number >= 0")
+    rank, size = int(values["RANK"]), int(values["WORLD_SIZE"])
+    if rank >= size:
+        raise ConfigError("RANK", rank, f"below WORLD_SIZE, which is {size}")
+    return Torchrun(rank, size)
+
+
+def torchrun_is_complete() -> bool:
+    """Return whether all of torchrun's variables are set."""
+    return all(os.environ.get(name, "").strip() for name in TORCHRUN)
+
+
+def transport_asked_for() -> str:
+    """Return ``transport`` before the settings are read; "auto" for a wrong value, which their reading refuses."""
+    name = os.environ.get(PREFIX + "TRANSPORT", "").lower()
+    return name if name in TRANSPORTS else "auto"
 
 
 def torch_threads_chosen() -> bool:

@@ -60,12 +60,13 @@ class StallError(SparseRingError, TimeoutError):
 class RankLostError(SparseRingError):
     """A rank ended while others wait for it.
 
-    Attributes: ``rank``, ``tensor`` (what was waited for).
+    Attributes: ``rank``, ``tensor`` (what was waited for; "" where only the connection is known to have ended), ``what`` the
+    rank has done.
     """
 
-    def __init__(self, rank: int, tensor: str) -> None:
-        self.rank, self.tensor = rank, tensor
-        super().__init__(f"Tensor '{tensor}': rank {rank} has shut down and will not take part.")
+    def __init__(self, rank: int, tensor: str, what: str = "has shut down and will not take part") -> None:
+        self.rank, self.tensor, self.what = rank, tensor, what
+        super().__init__(f"Tensor '{tensor}': rank {rank} {what}." if tensor else f"Rank {rank} {what}.")
 
 
 class MessageError(SparseRingError, ValueError):

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from sparse_ring.config import Config, member_file, torch_threads_chosen, unknown_settings
+from sparse_ring.config import Config, member_file, torch_threads_chosen, transport_asked_for, unknown_settings
 from sparse_ring.engine.engine import Engine
 from sparse_ring.engine.handle import Handle
 from sparse_ring.engine.operation import Operation
@@ -34,7 +34,7 @@ from sparse_ring.observe.reported import Reported
 from sparse_ring.observe.timeline import Timeline
 from sparse_ring.recording import Recording
 from sparse_ring.transport.base import Transport
-from sparse_ring.transport.world import abort_world, open_world, start_mpi
+from sparse_ring.transport.world import abort_world, open_world, start_world
 
 logger = logging.getLogger(__name__)
 
@@ -219,12 +219,13 @@ def init(comm: Any = None, *, config: Config | None = None) -> None:
 
     comm
         None: all processes that the launcher started (one rank without a launcher). A list of world ranks: these form
-        the job, and only they call. An mpi4py communicator: its ranks, on a duplicate.
+        the job, and only they call. An mpi4py communicator: its ranks, on a duplicate. A process group of
+        torch.distributed, whatever its backend: its ranks, over a gloo group of their own.
     config
         Settings; default: read from the environment now.
 
-    Raises ConfigError for a wrong setting, SparseRingError where MPI does not fit the launcher, ranks run different
-    versions, or this is a forked process; ValueError for a wrong list of ranks.
+    Raises ConfigError for a wrong setting, SparseRingError where MPI does not fit the launcher, an MPI launcher and torchrun
+    contradict each other, ranks run different versions, or this is a forked process; ValueError for a wrong list of ranks.
     """
     global _default, _exit_hook_of
     if _exit_hook_of not in (None, os.getpid()):
@@ -234,9 +235,9 @@ def init(comm: Any = None, *, config: Config | None = None) -> None:
     # First of all: other ranks may be waiting for this one from here on, whatever goes wrong.
     membership = Membership(member_file(), abort_world)
     membership.join()
-    start_mpi()
+    kind = start_world(comm, config.transport if config else transport_asked_for())
     config = config or Config.from_environment()
-    transport, free = open_world(comm, config)
+    transport, free = open_world(comm, config, kind)
     # sparse-ring-run puts the rank before each line itself.
     configure_logging(config.log_level, None if config.launcher else transport.rank)
     for name, known in unknown_settings().items():

@@ -1,10 +1,13 @@
-"""Ranks for tests: as threads of this process, or as processes under the mpiexec beside this Python."""
+"""Ranks for tests: as threads of this process, as processes under the mpiexec beside this Python, or as torchrun's."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -76,6 +79,46 @@ def run_mpi(size: int, script: Path | str, *args: str, timeout: float = 120) -> 
     done = start_mpi(size, script, *args, timeout=timeout)
     assert done.returncode == 0, f"{script} on {size} ranks ended with {done.returncode}:\n{done.stdout}"
     return done.stdout
+
+
+def start_torch(size: int, script: Path | str, *args: str, timeout: float = 120) -> list[tuple[int, str]]:
+    """Run a script on ``size`` ranks as torchrun would start them; returns each one's exit code and output (stderr too)."""
+    root = Path(__file__).parent.parent
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, **common, "PYTHONPATH": str(root), "PYTHONWARNINGS": "error"}
+    command = [sys.executable, str(script), *args]
+    with contextlib.ExitStack() as stack:
+        outputs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(size)]
+        ranks = [
+            subprocess.Popen(command, env={**environment, "RANK": str(rank)}, stdout=output, stderr=subprocess.STDOUT)
+            for rank, output in enumerate(outputs)
+        ]
+        deadline = time.monotonic() + timeout
+        try:
+            for process in ranks:
+                process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            pass
+        running = [rank for rank, process in enumerate(ranks) if process.poll() is None]
+        for process in ranks:
+            process.kill()
+            process.wait()
+        for output in outputs:
+            output.seek(0)
+        ended = [(process.returncode, output.read()) for process, output in zip(ranks, outputs, strict=True)]
+        assert not running, f"{script}: ranks {running} still ran after {timeout:.0f} s:\n{ended}"
+    return ended
+
+
+def run_torch(size: int, script: Path | str, *args: str, timeout: float = 120) -> str:
+    """Run a script as torchrun would start it; fails unless all ranks end with 0. Returns their outputs, by rank."""
+    ended = start_torch(size, script, *args, timeout=timeout)
+    outputs = "".join(output for _, output in ended)
+    assert [code for code, _ in ended] == [0] * size, f"{script} ended with {[code for code, _ in ended]}:\n{outputs}"
+    return outputs
 
 
 def same_bits(one: Any, other: Any) -> bool:

@@ -202,6 +202,8 @@ class Queue:
         cause = self._failure
         if isinstance(cause, MessageError):
             return MessageError(cause.reason, rank=cause.rank, parameter=name)
+        if isinstance(cause, RankLostError):
+            return RankLostError(cause.rank, name, cause.what)
         return SparseRingError(f"Tensor '{name}': the engine of rank {self._rank} has stopped: {cause}")
 
     def _check(self, entries: Sequence[Submitted]) -> None:

@@ -1,4 +1,4 @@
-"""Which transport ``init()`` uses: MPI where there is one, else this process alone."""
+"""Which transport ``init()`` uses: MPI, torch.distributed, or none for this process alone."""
 
 from __future__ import annotations
 
@@ -10,40 +10,58 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sparse_ring.config import Config, Launched, launched
+from sparse_ring.config import Config, Launched, launched, torchrun, torchrun_is_complete
 from sparse_ring.errors import SparseRingError
+from sparse_ring.transport import torch_world
 from sparse_ring.transport.base import Transport
 from sparse_ring.transport.threads import ThreadWorld
+from sparse_ring.transport.torch_world import check_ranks
 
 logger = logging.getLogger(__name__)
 
 
-def start_mpi() -> None:
-    """Start MPI where there is one, so that ranks which wait in its start do not wait for this one's later errors.
+def start_world(comm: Any = None, asked_for: str = "auto") -> str:
+    """Choose the transport, "mpi" or "c10d", and start it, so that ranks that wait for this one do not miss its later errors.
 
-    Without an MPI library nothing happens; ``open_world`` says what that means.
+    ``comm`` decides where it is a communicator of mpi4py or a process group of torch; then ``asked_for`` (the setting
+    ``transport``); then an MPI launcher, torch.distributed that the script has initialised, torchrun. Without an MPI library
+    nothing is started; ``open_world`` says what that means.
+
+    Raises ConfigError where torchrun's variables are incomplete, SparseRingError where an MPI launcher and torchrun
+    contradict each other, or torch.distributed is asked for without either start.
     """
-    with contextlib.suppress(ImportError, RuntimeError):
-        _load_mpi()
+    kind = _choice(comm, asked_for)
+    if kind == "c10d":
+        torch_world.join()
+    else:
+        with contextlib.suppress(ImportError, RuntimeError):
+            _load_mpi()
+    return kind
 
 
 def abort_world(code: int) -> None:
-    """End all processes of the job where MPI has started and there are others."""
+    """End all processes of the job where there are others."""
+    if torch_world.joined_by_others():
+        torch_world.abort(code)
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized() and mpi.COMM_WORLD.Get_size() > 1:
         mpi.COMM_WORLD.Abort(code)
         os._exit(code)
 
 
-def open_world(comm: Any = None, config: Config | None = None) -> tuple[Transport, Callable[[], None]]:
+def open_world(
+    comm: Any = None, config: Config | None = None, kind: str = "mpi"
+) -> tuple[Transport, Callable[[], None]]:
     """Return the transport over a communicator, and what frees the communicator made here once the transport is closed.
 
     ``config`` has the deadline for the other ranks to join. ``comm``: None for all processes of the job, a sequence of world
-    ranks (this one among them), or an mpi4py communicator.
+    ranks (this one among them), an mpi4py communicator, or a process group of torch. ``kind`` is what ``start_world`` chose.
 
     Raises SparseRingError where a launcher started this process but MPI cannot be loaded or is another one's, and
     ValueError for ranks that do not exist, repeat, or leave out this one.
     """
+    if kind == "c10d":
+        return torch_world.transport(comm, config), _nothing
     announced = launched()
     try:
         mpi = _load_mpi()
@@ -64,6 +82,30 @@ def open_world(comm: Any = None, config: Config | None = None) -> tuple[Transpor
         group = _part_of(world, list(comm))
         return _over(group, config), group.Free
     return _over(comm, config), _nothing
+
+
+def _choice(comm: Any, asked_for: str) -> str:
+    if comm is not None and not isinstance(comm, Sequence):
+        return "c10d" if torch_world.is_process_group(comm) else "mpi"
+    if asked_for == "mpi":
+        return "mpi"
+    if asked_for == "c10d":
+        if not torch_world.is_initialized() and torchrun() is None:
+            raise SparseRingError(
+                "SPARSE_RING_TRANSPORT is 'c10d', but this process was not started by torchrun (RANK, WORLD_SIZE, MASTER_ADDR "
+                "and MASTER_PORT are not set) and has not called torch.distributed.init_process_group."
+            )
+        return "c10d"
+    announced = launched()
+    if announced is None:
+        return "c10d" if torch_world.is_initialized() or torchrun() is not None else "mpi"
+    variables = torchrun() if torchrun_is_complete() else None
+    if variables is not None and variables.size != announced.size:
+        raise SparseRingError(
+            f"This process was started twice over: an MPI launcher announces {announced.size} ranks, and torchrun's variables "
+            f"(WORLD_SIZE) {variables.size}. Set SPARSE_RING_TRANSPORT to mpi or c10d to tell which of them is meant."
+        )
+    return "mpi"
 
 
 def _nothing() -> None:
@@ -106,13 +148,7 @@ def _over(comm: Any, config: Config | None) -> Transport:
 
 
 def _part_of(world: Any, ranks: list[int]) -> Any:
-    size, own = world.Get_size(), world.Get_rank()
-    if len(set(ranks)) != len(ranks) or not all(isinstance(rank, int) and 0 <= rank < size for rank in ranks):
-        raise ValueError(f"comm is {ranks}, but must be distinct ranks from 0 to {size - 1}.")
-    if own not in ranks:
-        raise ValueError(
-            f"comm is {ranks}, which leaves out rank {own}, the caller; only ranks in the list call init()."
-        )
+    check_ranks(ranks, world.Get_rank(), world.Get_size())
     everyone = world.Get_group()
     group = everyone.Incl(ranks)
     part = world.Create_group(group)

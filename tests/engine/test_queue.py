@@ -137,3 +137,12 @@ def test_submitting_nothing_is_nothing() -> None:
     assert source.put([]) == []
     source.close()
     assert source.next_turn() is Turn.LAST
+
+
+def test_a_lost_connection_is_told_by_the_tensor_that_waited() -> None:
+    own = queue()
+    (handle,) = own.put([Gather("w", 0)])
+    own.fail(RankLostError(2, "", "is gone"))
+    with pytest.raises(RankLostError, match="Tensor 'w': rank 2 is gone") as info:
+        handle.wait()
+    assert info.value.rank == 2

@@ -6,7 +6,8 @@ import sys
 import sparse_ring.torch as hvd
 
 mode = sys.argv[1]
-rank = int(os.environ.get("PMI_RANK", os.environ.get("OMPI_COMM_WORLD_RANK", "0")))
+names = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "RANK")
+rank = next(int(os.environ[name]) for name in names if name in os.environ)
 if mode == "list":
     hvd.init(comm=[0, 1] if rank == 0 else [0])
 elif mode == "setting":

@@ -1,6 +1,9 @@
-"""Run under mpiexec: every check of the collectives on real ranks, then init and shutdown in cycles."""
+"""Run under mpiexec or as torchrun does: every check of the collectives on real ranks, then init and shutdown in cycles."""
 
 from __future__ import annotations
+
+import os
+import sys
 
 import torch
 
@@ -32,12 +35,32 @@ if rank > 0 or size == 1:
     assert ops.allgather(torch.tensor(rank)).tolist() == part
     session.shutdown()
 
-from mpi4py import MPI  # noqa: E402  (init() comes first, as in scripts)
+if "RANK" in os.environ:
+    # Started as torchrun does: process groups instead of communicators.
+    assert "mpi4py.MPI" not in sys.modules
+    import torch.distributed as dist
 
-for comm in (MPI.COMM_SELF, MPI.COMM_WORLD):
-    session.init(comm)
-    assert (session.rank(), session.size()) == (comm.rank, comm.size)
-    assert ops.allreduce(torch.ones(1), op=ops.Sum).tolist() == [float(comm.size)]
+    dist.init_process_group("gloo")
+    pair = [rank for rank in (1, 2) if rank < size] or [0]
+    for group in (dist.group.WORLD, dist.new_group(pair)):
+        if dist.get_rank(group) >= 0:
+            session.init(group)
+            assert (session.rank(), session.size()) == (dist.get_rank(group), dist.get_world_size(group))
+            assert ops.allreduce(torch.ones(1), op=ops.Sum).tolist() == [float(session.size())]
+            session.shutdown()
+    session.init()
+    # The script's group is its own: it may go while the session stays.
+    dist.barrier()
+    dist.destroy_process_group()
+    assert ops.allreduce(torch.ones(1), op=ops.Sum).tolist() == [float(size)]
     session.shutdown()
+else:
+    from mpi4py import MPI  # init() comes first, as in scripts
+
+    for comm in (MPI.COMM_SELF, MPI.COMM_WORLD):
+        session.init(comm)
+        assert (session.rank(), session.size()) == (comm.rank, comm.size)
+        assert ops.allreduce(torch.ones(1), op=ops.Sum).tolist() == [float(comm.size)]
+        session.shutdown()
 
 print(f"rank {rank} of {size}: {len(CHECKS)} checks, all cycles", flush=True)

@@ -1,0 +1,91 @@
+"""Ranks that are started as torchrun does; ``torch_jobs.py MODE``, started by tests/test_torchrun.py."""
+
+import os
+import signal
+import sys
+import time
+
+import torch
+
+import sparse_ring.torch as hvd
+from sparse_ring.errors import SparseRingError
+from sparse_ring.session import current
+from tests.optimizer.models import loss_of, model_of, wrapped
+
+RANK = int(os.environ.get("RANK", os.environ.get("PMI_RANK", "0")))
+
+
+def frames() -> None:
+    """Print what a short training has sent, and what came of it."""
+    hvd.init()
+    model = model_of()
+    optimizer = wrapped(current(), model, hvd.GradSA(density=0.05, minimum_elements=10, warmup_steps=2))
+    for step in range(6):
+        optimizer.zero_grad()
+        loss_of(model, step, hvd.rank(), hvd.size()).backward()
+        optimizer.step()
+    metrics = current().metrics
+    print(
+        f"rank {hvd.rank()}: {metrics.message_bytes} bytes, hash {hvd.parameter_hash(model.parameters())}", flush=True
+    )
+    hvd.shutdown()
+
+
+def killed() -> None:
+    """Rank 1 is killed between two steps; the others wait for it."""
+    hvd.init()
+    hvd.allreduce(torch.ones(1))
+    if RANK == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    hvd.allreduce(torch.ones(1), name="after")
+    print("after")
+
+
+def uncaught() -> None:
+    hvd.init()
+    hvd.allreduce(torch.ones(1))
+    if RANK == 1:
+        raise LookupError("only on rank 1")
+    hvd.allreduce(torch.ones(1), name="after")
+    print("after")
+
+
+def early() -> None:
+    """Rank 1 leaves long before the others, and stays alive; what they do without it goes on."""
+    hvd.init()
+    hvd.barrier()
+    if RANK == 1:
+        hvd.shutdown()
+        time.sleep(3)
+    else:
+        time.sleep(1)
+        try:
+            hvd.allreduce(torch.ones(1), name="late")
+        except SparseRingError as error:
+            print(error, flush=True)
+
+
+def exits() -> None:
+    """Ends without shutdown(): the exit says goodbye."""
+    hvd.init()
+    hvd.allreduce(torch.ones(1))
+    sys.exit(0)
+
+
+def torch_first() -> None:
+    """The script has its own default group; sparse_ring is a guest."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    hvd.init()
+    assert (hvd.rank(), hvd.size()) == (dist.get_rank(), dist.get_world_size())
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == hvd.allreduce(torch.ones(3), op=hvd.Sum).tolist()
+    dist.destroy_process_group()
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
+    print("torch_first: ok", flush=True)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()
