@@ -16,7 +16,7 @@ from sparse_ring.engine.link import Link
 from sparse_ring.engine.operation import Agreed, Operation, Request
 from sparse_ring.errors import MessageError
 from sparse_ring.message import read_message
-from sparse_ring.message.frame import FRAME_HEADER
+from sparse_ring.message.writer import message_bound
 from sparse_ring.observe.metrics import Metrics
 from sparse_ring.observe.timeline import Track, now
 from sparse_ring.pipeline import Decoded, Floats, ParameterPipeline
@@ -54,17 +54,27 @@ class GradientOperation(Operation):
 
     def __post_init__(self) -> None:
         parameter = self.parameter
-        self.request = Request(
+        keep = parameter.keep(self.step)
+        # Most steps ask for what the step before asked for: the same object, which is also quick to compare.
+        key = (parameter.shared.plan, self.average, keep, self.absent)
+        asked = parameter.asked.get(key)
+        if asked is None:
+            asked = parameter.asked[key] = (self._describe(keep), parameter.frame_bound(keep))
+        self.request, self.frame_bound = asked
+        self.nbytes = parameter.final_bytes
+
+    def _describe(self, keep: int) -> Request:
+        parameter = self.parameter
+        operation = "Average" if self.average else "Sum"
+        return Request(
             name=parameter.key,
             kind=self.KIND,
             dtype="float32",
             shape=parameter.shape,
-            detail=f"op={'Average' if self.average else 'Sum'} {parameter.recipe!r} plan={parameter.shared.plan:08x}",
+            # How many elements are kept changes during the warm-up, and with it the room that a message needs.
+            detail=f"op={operation} {parameter.recipe!r} plan={parameter.shared.plan:08x} keep={keep} at this step",
             absent=self.absent,
         )
-        # At the final density: ranks at different steps must form equal buckets to tell each other so.
-        final = parameter.recipe.keep(parameter.numel, parameter.recipe.warmup)
-        self.nbytes = FRAME_HEADER.size + 4 * (final if parameter.sparse else parameter.numel)
 
     @property
     def fusion_key(self) -> Hashable:
@@ -90,7 +100,11 @@ class GradientOperation(Operation):
             timeline.work("decode", at, of_rank=rank, bytes=data.size)
 
         sent_before, at = link.metrics.sent_bytes, now()
-        shared.exchange.allgather(message, link, f"gradients from '{steps[0].request.name}' on", arrived)
+        what, most_bytes = (
+            f"gradients from '{steps[0].request.name}' on",
+            message_bound(step.frame_bound for step in steps),
+        )
+        shared.exchange.allgather(message, [most_bytes] * link.size, link, what, arrived)
         timeline.work("exchange", at, Track.EXCHANGE, sent_bytes=link.metrics.sent_bytes - sent_before)
         if failure is not None:
             raise failure

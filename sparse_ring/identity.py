@@ -101,7 +101,7 @@ def introduce(identity: Identity, engine: Engine, exchanges: Exchanges) -> list[
     """
     data = np.frombuffer(json.dumps(asdict(identity)).encode(), dtype=np.uint8)
     name = "sparse_ring.handshake"
-    operation = Allgather(name, data, dtype="uint8", shape=data.shape, row_bytes=1, ring=exchanges.messages)
+    operation = Allgather(name, data, dtype="uint8", shape=data.shape, row_bytes=1, mesh=exchanges.messages)
     gathered: Gathered = engine.submit(operation).wait()
     ends = np.cumsum(gathered.rows)
     everyone = []

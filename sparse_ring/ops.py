@@ -193,7 +193,7 @@ def allgather_async(tensor: torch.Tensor, name: str | None = None, session: Sess
         dtype=dtype_name(tensor.dtype),
         shape=tuple(like.shape),
         row_bytes=row_bytes(like),
-        ring=session.exchanges.messages,
+        mesh=session.exchanges.messages,
     )
 
     def finish(results: Sequence[Gathered]) -> torch.Tensor:

@@ -14,11 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparse_ring.encode import INDEX_CODES, VALUE_CODES
+from sparse_ring.engine.operation import Request
 from sparse_ring.error_feedback import ErrorFeedback
 from sparse_ring.errors import MessageError
 from sparse_ring.exchange.base import Gather
 from sparse_ring.kernels.base import Kernels
 from sparse_ring.message import Frame, MessageWriter
+from sparse_ring.message.frame import FRAME_HEADER
+from sparse_ring.message.writer import frame_bound
 from sparse_ring.observe.metrics import Metrics
 from sparse_ring.recipe import SparseRecipe
 from sparse_ring.select import Scratch
@@ -79,6 +82,20 @@ class ParameterPipeline:
         self.empty_codec = self.codec.choose(_NOTHING, shared.kernels)
         self.feedback = (recipe.error_feedback if sparse else recipe.small_feedback)(self.numel, shared.kernels)
         self.selector = recipe.selector()
+        # At the final density: ranks at different steps must form equal buckets to tell each other so.
+        self.final_bytes = FRAME_HEADER.size + 4 * self.keep(recipe.warmup)
+        # What operations have said of it, and their frame's bound.
+        self.asked: dict[tuple[int, bool, int, bool], tuple[Request, int]] = {}
+
+    def keep(self, step: int) -> int:
+        """Return how many elements are sent at an optimizer step; all of them where the frame is dense."""
+        return self.recipe.keep(self.numel, step) if self.sparse else self.numel
+
+    def frame_bound(self, keep: int) -> int:
+        """Return what a frame of ``keep`` elements takes at most, in bytes; the same on all ranks."""
+        if self.sparse and keep < self.numel:
+            return frame_bound(self.codec.most(keep, self.numel))
+        return frame_bound(max(4 * self.numel, self.recipe.small_code.size(self.numel)))
 
     def compress(self, gradient: Floats, step: int, momentum: float, nesterov: bool, metrics: Metrics) -> None:
         """Take in this rank's gradient (``float32[numel]``, only read) and add one frame to the shared message.

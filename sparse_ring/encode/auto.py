@@ -22,3 +22,7 @@ class Auto(IndexChoice):
     def choose(self, indices: Indices, numel: int, kernels: Kernels) -> IndexCode:
         """See :meth:`IndexChoice.choose`."""
         return min(self.codes, key=lambda code: code.size(indices, numel, kernels))
+
+    def most(self, count: int, numel: int) -> int:
+        """See :meth:`IndexChoice.most`."""
+        return max(code.most(count, numel) for code in self.codes)

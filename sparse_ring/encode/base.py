@@ -29,6 +29,10 @@ class IndexChoice(ABC):
     def choose(self, indices: Indices, numel: int, kernels: Kernels) -> IndexCode:
         """Return the code for strictly increasing ``indices`` (``uint32[count]``) below ``numel``."""
 
+    @abstractmethod
+    def most(self, count: int, numel: int) -> int:
+        """Return an upper bound of the bytes for any positions below ``numel``, ``count`` or fewer."""
+
 
 class IndexCode(IndexChoice):
     """Positions as bits."""
@@ -38,6 +42,11 @@ class IndexCode(IndexChoice):
     def choose(self, indices: Indices, numel: int, kernels: Kernels) -> IndexCode:
         """Return the code itself."""
         return self
+
+    def most(self, count: int, numel: int) -> int:
+        """See :meth:`IndexChoice.most`."""
+        # Fewer positions lie further apart, which may cost each of them part of a bit more.
+        return self.bound(count, numel) + count // 8 + 16
 
     @abstractmethod
     def bound(self, count: int, numel: int) -> int:

@@ -85,6 +85,10 @@ class CodecChoice:
             raise ConfigError("values", value, f"one of {', '.join(VALUE_NAMES)}")
         return cls(INDEX_CHOICES[index], VALUE_NAMES[value])
 
+    def most(self, count: int, numel: int) -> int:
+        """Return an upper bound of the bytes of ``count`` kept elements, or fewer."""
+        return self.value.size(count) + self.index.most(count, numel)
+
     def choose(self, sparse: SparseGradient, kernels: Kernels) -> Codec:
         """Return the codec for one frame."""
         return Codec(self.index.choose(sparse.indices, sparse.numel, kernels), self.value)

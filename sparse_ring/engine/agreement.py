@@ -69,7 +69,7 @@ class Agreement:
         cache_id = self._ids.get(request.name)
         if cache_id is not None:
             known = self.cached(cache_id, self.rank, request.absent)
-            if known == request:
+            if known is request or known == request:
                 return pack_cached(cache_id, request.absent), known
         return pack_request(request), request
 

@@ -9,6 +9,7 @@ no transport.
 from __future__ import annotations
 
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 
@@ -20,6 +21,7 @@ from sparse_ring.engine.fusion import buckets
 from sparse_ring.engine.handle import Handle, renewed
 from sparse_ring.engine.link import LOGGER, Link
 from sparse_ring.engine.operation import Agreed, Operation, Request
+from sparse_ring.engine.pace import Pace
 from sparse_ring.engine.patience import sleep_precisely
 from sparse_ring.engine.queue import Queue, Submitted, Turn
 from sparse_ring.engine.stall import StallCheck
@@ -45,7 +47,8 @@ class Engine:
         self._transport, self._config = transport, config
         self._control = Control(transport, metrics)
         self._agreement = Agreement(self.rank, self.size)
-        self._queue = Queue(self.rank, config.fusion_threshold, config.cycle_time / 1000)
+        self._pace = Pace(self.size)
+        self._queue = Queue(self.rank, config.fusion_threshold, config.cycle_time / 1000, self._pace.worth_sending)
         self.link.hurry = self._queue.caller_waits
         self._stall = StallCheck(self.rank, config)
         self._round = 0
@@ -199,7 +202,9 @@ class Engine:
             began = now()
             names = [agreed.operation.request.name for agreed in batch] if self._timeline.on else [""]
             self._timeline.bucket = title(names)
+            sent_bytes, started = self.link.metrics.sent_bytes, time.monotonic()
             self._run_batch(batch)
+            self._pace.note(self.link.metrics.sent_bytes - sent_bytes, time.monotonic() - started)
             self._timeline.work(batch[0].operation.request.kind, began, tensors=names)
 
     def _note_round(self, began: int, frame: Frame) -> None:

@@ -14,6 +14,11 @@ from sparse_ring.engine.operation import Operation
 from sparse_ring.engine.patience import pause_seconds
 from sparse_ring.errors import MessageError, NotInitializedError, RankLostError, SparseRingError
 
+# What is not worth a round goes after this time all the same: somebody may poll for it.
+LONGEST_HOLD_SECONDS = 0.05
+# How long another rank may have to wait before this one, while it collects, joins its round.
+LISTENING_SECONDS = 0.004
+
 
 @dataclass(slots=True, eq=False)
 class Submitted:
@@ -42,12 +47,19 @@ class Turn(Enum):
 class Queue:
     """The open operations of one rank, by name; those not yet told to the other ranks, in order.
 
-    ``fusion_threshold`` is in bytes. All methods may be called from any thread, but ``next_turn`` and ``take``.
+    ``fusion_threshold`` is in bytes. ``worth_sending`` tells from the bytes of what may be fused whether a bucket waits for
+    ``cycle_seconds`` only, or longer for more. All methods may be called from any thread, but ``next_turn`` and ``take``.
     """
 
-    def __init__(self, rank: int, fusion_threshold: int, cycle_seconds: float) -> None:
+    def __init__(
+        self,
+        rank: int,
+        fusion_threshold: int,
+        cycle_seconds: float,
+        worth_sending: Callable[[int], bool] = lambda nbytes: True,
+    ) -> None:
         self.fusion_threshold = fusion_threshold
-        self._rank, self._cycle_seconds = rank, cycle_seconds
+        self._rank, self._cycle_seconds, self._worth_sending = rank, cycle_seconds, worth_sending
         # Reentrant: a signal handler or finalizer may call in while its own thread holds the lock.
         self._wake = threading.Condition(threading.RLock())
         self._open: dict[str, Submitted] = {}
@@ -104,13 +116,15 @@ class Queue:
                 if self._closing:
                     return Turn.LAST
                 if self._unsent:
-                    left = self._unsent[0].since + self._cycle_seconds - time.monotonic()
+                    left = self._unsent[0].since + self._patience() - time.monotonic()
                     if left <= 0 or self._hurry():
                         self._quiet_since = 0.0
                         return Turn.ROUND
                     self._collecting = True
-                    self._wake.wait(left)
+                    woken = self._wake.wait(min(left, LISTENING_SECONDS))
                     self._collecting = False
+                    if not woken and left > LISTENING_SECONDS:
+                        return Turn.LISTEN
                 elif not self._open:
                     self._wake.wait()
                     self._quiet_since = 0.0
@@ -180,6 +194,12 @@ class Queue:
             self._unsent_bytes = self._unsent_fusable = 0
             self._leftover = False
         self.finish(names, [error(name) for name in names])
+
+    def _patience(self) -> float:
+        """Return how many seconds the oldest unsent operation waits for others to travel with."""
+        if self._worth_sending(self._unsent_bytes):
+            return self._cycle_seconds
+        return max(self._cycle_seconds, LONGEST_HOLD_SECONDS)
 
     def _hurry(self) -> bool:
         """Return whether more operations are not worth waiting for."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sparse_ring.engine.link import Link
 from sparse_ring.engine.operation import Agreed, Operation, Request
 from sparse_ring.errors import MessageError
-from sparse_ring.exchange.message_ring import MessageRing
+from sparse_ring.exchange.message_mesh import MessageMesh
 
 Bytes = NDArray[np.uint8]
 
@@ -45,13 +45,13 @@ class Allgather(Operation):
     """
 
     def __init__(
-        self, name: str, data: Bytes, *, dtype: str, shape: tuple[int, ...], row_bytes: int, ring: MessageRing
+        self, name: str, data: Bytes, *, dtype: str, shape: tuple[int, ...], row_bytes: int, mesh: MessageMesh
     ) -> None:
         if not shape:
             raise ValueError(
                 f"Tensor '{name}': allgather joins first dimensions, but this tensor has none; reshape it to (1,)."
             )
-        self.data, self.row_bytes, self.ring = data, row_bytes, ring
+        self.data, self.row_bytes, self.mesh = data, row_bytes, mesh
         self.request = Request(name=name, kind="allgather", dtype=dtype, shape=shape, ragged=True)
         self.nbytes = row_bytes
 
@@ -73,5 +73,5 @@ class Allgather(Operation):
                 raise MessageError(reason, rank=rank)
             data[int(ends[rank]) - expected : int(ends[rank])] = message
 
-        self.ring.allgather(self.data, link, what, arrived, limit_bytes=max(rows) * self.row_bytes)
+        self.mesh.allgather(self.data, [count * self.row_bytes for count in rows], link, what, arrived)
         return Gathered(data, rows)

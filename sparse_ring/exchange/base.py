@@ -3,7 +3,7 @@
 Two shapes cover every recipe:
 
 * a *reduce* adds dense arrays of the ranks, in place (``DenseRing``);
-* a *gather* brings every rank's opaque message to every rank (``MessageRing``); what the bytes mean is the caller's.
+* a *gather* brings every rank's opaque message to every rank (``MessageMesh``); what the bytes mean is the caller's.
 
 Held by ``tests/contracts/exchange.py``: the result is bit-identical on all ranks; it does not depend on timing or on which
 arrays share a call (each array is cut into ``size`` parts by itself); one rank alone moves nothing; zero-size arrays are fine.
@@ -39,10 +39,16 @@ class Gather(ABC):
 
     @abstractmethod
     def allgather(
-        self, message: NDArray[np.uint8], link: Link, what: str, arrived: Callable[[int, NDArray[np.uint8]], None]
+        self,
+        message: NDArray[np.uint8],
+        most_bytes: Sequence[int],
+        link: Link,
+        what: str,
+        arrived: Callable[[int, NDArray[np.uint8]], None],
     ) -> None:
         """Send ``message`` to all ranks; call ``arrived(rank, message)`` once for each rank, the own one first.
 
         The call comes as soon as that message is here, while the next one travels; the bytes stay valid until
-        ``allgather`` returns.
+        ``allgather`` returns. ``most_bytes[rank]`` is what each rank's message has at most, agreed by all before. A longer one
+        is an error of the transport, which ends the engine: the ranks did not do what they agreed on.
         """

@@ -44,7 +44,7 @@ class RowGradient(Operation):
     dtype
         Of the parameter, for agreement.
 
-    All ranks know all counts from the agreement, and so choose alike: rows through the ring of messages, or the whole table
+    All ranks know all counts from the agreement, and so choose alike: rows through messages, or the whole table
     through the dense ring once the messages of all ranks together exceed twice its bytes.
     """
 
@@ -109,7 +109,7 @@ class RowGradient(Operation):
             values = data[split:].view(own.values.dtype).reshape(counts[rank], *own.values.shape[1:])
             parts[rank] = Rows(found, values.copy())
 
-        self._exchanges.messages.allgather(message, link, what, arrived)
+        self._exchanges.messages.allgather(message, [n * self.row_bytes for n in counts], link, what, arrived)
         return merged(parts, scale)
 
     def _through_table(self, link: Link, scale: float) -> Rows:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +21,16 @@ from sparse_ring.message.frame import (
 from sparse_ring.sparse import SparseGradient
 
 _DENSE = Codec(EveryIndex(), Float32())
+
+
+def frame_bound(payload_bytes: int) -> int:
+    """Return the bytes that a frame takes with at most so many bytes of payload."""
+    return FRAME_HEADER.size + padded(payload_bytes)
+
+
+def message_bound(frame_bounds: Iterable[int]) -> int:
+    """Return the bytes that a message of such frames takes at most."""
+    return MESSAGE_HEADER.size + sum(frame_bounds)
 
 
 class MessageWriter:

@@ -149,3 +149,18 @@ def test_levels_of_a_truncated_tail_are_near(bits):
     code.encode(values, np.empty(code.size(5000), np.uint8), decoded, KERNELS)
     error = np.square(values - decoded).sum() / np.square(values).sum()
     assert error < {2: 4e-3, 3: 1.3e-3, 4: 4e-4, 8: 4e-6}[bits]
+
+
+@settings(deadline=None)
+@given(
+    numel=st.integers(1, 1 << 31),
+    data=st.data(),
+    name=st.sampled_from(["golomb", "bitpack", "bitmap", "elias_fano", "block16", "auto"]),
+)
+def test_the_room_for_a_count_is_enough_for_any_smaller_one(numel, data, name):
+    most = data.draw(st.integers(0, min(numel, 1 << 20)))
+    count = data.draw(st.integers(0, most))
+    room = CodecChoice.named(name, "int3").most(most, numel)
+    codes = CodecChoice.named(name, "int3").index
+    for code in codes.codes if name == "auto" else [codes]:
+        assert Codec(code, VALUE_NAMES["int3"]).bound(count, numel) <= room

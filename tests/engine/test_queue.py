@@ -44,6 +44,24 @@ def test_the_cycle_time_ends_the_wait() -> None:
     assert source.next_turn() is Turn.ROUND
 
 
+def test_what_is_not_worth_a_round_waits_for_more_and_listens() -> None:
+    source = Queue(3, 100, 0.0, lambda nbytes: nbytes >= 30)
+    source.put([fused("a")])
+    assert source.next_turn() is Turn.LISTEN
+    source.put([fused("b"), fused("c")])
+    assert source.next_turn() is Turn.ROUND
+    assert taken(source) == ["a", "b", "c"]
+
+
+def test_what_is_not_worth_a_round_goes_in_the_end() -> None:
+    source = Queue(3, 100, 0.0, lambda nbytes: False)
+    source.put([fused("a")])
+    turns = [source.next_turn()]
+    while turns[-1] is Turn.LISTEN:
+        turns.append(source.next_turn())
+    assert turns[-1] is Turn.ROUND
+
+
 def test_a_waiting_caller_ends_the_wait() -> None:
     source = queue()
     (handle,) = source.put([fused("a")])

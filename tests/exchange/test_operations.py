@@ -48,11 +48,11 @@ def test_allgather_checks_lengths_against_the_agreed_shapes() -> None:
         # The second rank's data has a row less than its shape says.
         rows = 3
         data = np.zeros(2 * (rows - (session.rank == 1)), np.uint8)
-        operation = Allgather("x", data, dtype="uint8", shape=(rows, 2), row_bytes=2, ring=session.exchanges.messages)
+        operation = Allgather("x", data, dtype="uint8", shape=(rows, 2), row_bytes=2, mesh=session.exchanges.messages)
         with pytest.raises(MessageError) as caught:
             session.submit(operation).wait()
         data = np.zeros(2, np.uint8)
-        operation = Allgather("x", data, dtype="uint8", shape=(1, 2), row_bytes=2, ring=session.exchanges.messages)
+        operation = Allgather("x", data, dtype="uint8", shape=(1, 2), row_bytes=2, mesh=session.exchanges.messages)
         assert session.submit(operation).wait().rows == (1, 1)
         return str(caught.value)
 
@@ -64,7 +64,7 @@ def test_allgather_needs_a_dimension() -> None:
     def call(session: Session) -> None:
         with pytest.raises(ValueError, match=r"this tensor has none; reshape it to \(1,\)"):
             Allgather(
-                "x", np.zeros(4, np.uint8), dtype="float32", shape=(), row_bytes=4, ring=session.exchanges.messages
+                "x", np.zeros(4, np.uint8), dtype="float32", shape=(), row_bytes=4, mesh=session.exchanges.messages
             )
 
     run_ranks(1, call)

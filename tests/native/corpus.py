@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sparse_ring import _native
 from sparse_ring.encode import INDEX_CODES, VALUE_NAMES, Codec, EveryIndex
 from sparse_ring.errors import MessageError
-from sparse_ring.exchange.message_ring import MessageRing
+from sparse_ring.exchange.message_mesh import MessageMesh
 from sparse_ring.kernels.base import Kernels
 from sparse_ring.kernels.table import kernels_for
 from sparse_ring.message import Frame, MessageWriter, read_message
@@ -67,7 +67,7 @@ class Corpus:
     ) -> str:
         if isinstance(frame, MessageError):
             return _reason(frame)
-        shared = Pipeline(PLAN, kernels, MessageRing())
+        shared = Pipeline(PLAN, kernels, MessageMesh())
         # Only its number and size matter to decode, and it makes no residual when it is dense.
         pipeline = ParameterPipeline(shared, TopK(), parameter, f"p{parameter}", (numel,), sparse=False)
         frame = dataclasses.replace(frame, values=_exact(frame.values), indices=_exact(frame.indices))

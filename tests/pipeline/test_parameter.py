@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparse_ring.encode import INDEX_CHOICES, INDEX_CODES, VALUE_NAMES
-from sparse_ring.exchange.message_ring import MessageRing
+from sparse_ring.exchange.message_mesh import MessageMesh
 from sparse_ring.kernels.table import kernels_for
 from sparse_ring.message import read_message
 from sparse_ring.observe.metrics import Metrics
@@ -19,7 +19,7 @@ F = np.float32
 
 
 def parameter_of(recipe, shape, kernels="auto", sparse=True):
-    shared = Pipeline(PLAN, kernels_for(kernels), MessageRing())
+    shared = Pipeline(PLAN, kernels_for(kernels), MessageMesh())
     return ParameterPipeline(shared, recipe, 0, "layer.weight", shape, sparse=sparse)
 
 
