@@ -46,7 +46,7 @@ class Config:
         valid=lambda v: v >= 0, horovod=True,
     )  # fmt: skip
     cycle_time: float = _setting(
-        1.0, float, "milliseconds >= 0", "Milliseconds that a bucket waits for more tensors before it travels, where sending it takes long enough to matter.",
+        1.0, float, "milliseconds >= 0", "Milliseconds that a bucket worth a round waits for more tensors.",
         valid=lambda v: v >= 0, horovod=True,
     )  # fmt: skip
     cache_capacity: int = _setting(

@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +16,6 @@ from sparse_ring.engine.operation import Agreed, Operation, Request
 from sparse_ring.errors import MessageError
 from sparse_ring.message import read_message
 from sparse_ring.message.writer import message_bound
-from sparse_ring.observe.metrics import Metrics
 from sparse_ring.observe.timeline import Track, now
 from sparse_ring.pipeline import Decoded, Floats, ParameterPipeline
 
@@ -51,8 +49,11 @@ class GradientOperation(Operation):
     absent: bool = False
 
     KIND: ClassVar[str] = "gradient"
+    prepares: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        self._frame: NDArray[np.uint8] | None = None
+        self._failure: Exception | None = None
         parameter = self.parameter
         keep = parameter.keep(self.step)
         # Most steps ask for what the step before asked for: the same object, which is also quick to compare.
@@ -82,16 +83,37 @@ class GradientOperation(Operation):
         shared = self.parameter.shared
         return self.KIND, shared.owner, shared.plan, self.average
 
+    def prepare(self, link: Link) -> None:
+        """Compress the gradient into a frame. An absent one waits until it is known whether another rank has one."""
+        if not self.absent:
+            began, link.timeline.bucket = time.perf_counter(), self.request.name
+            self._compress(link)
+            link.metrics.add_exchange(began)
+
+    def _compress(self, link: Link) -> None:
+        if self._frame is not None or self._failure is not None:
+            return
+        at, writer, nbytes = now(), self.parameter.shared.writer, 0
+        writer.begin(0, 0)
+        try:
+            if self.absent:
+                self.gradient.fill(0.0)
+            self.parameter.compress(self.gradient, self.step, self.momentum, self.nesterov, link.metrics)
+            self._frame = writer.frames()
+            nbytes = self._frame.size
+        except Exception as error:
+            self._failure = error
+        link.timeline.work("compress", at, bytes=nbytes)
+
     @classmethod
     def run(cls, batch: Sequence[Agreed], link: Link) -> list[Any]:
-        """Compress all members into one message, exchange it, and aggregate member by member in rank order."""
+        """Put all members' frames into one message, exchange it, and aggregate member by member in rank order."""
         began = time.perf_counter()
         operations = [agreed.operation for agreed in batch]
         steps = [operation for operation in operations if isinstance(operation, GradientOperation)]
         shared = steps[0].parameter.shared
-        timeline, at = link.timeline, now()
-        message, failure = _compress(steps, link.metrics)
-        timeline.work("compress", at, bytes=message.size)
+        timeline = link.timeline
+        message, failure = _joined(steps, link)
         parts: list[list[Decoded | MessageError]] = [[] for _ in range(link.size)]
 
         def arrived(rank: int, data: NDArray[np.uint8]) -> None:
@@ -116,20 +138,18 @@ class GradientOperation(Operation):
         return results
 
 
-def _compress(steps: Sequence[GradientOperation], metrics: Metrics) -> tuple[NDArray[np.uint8], Exception | None]:
-    """Return this rank's message; where that fails, one without frames, which the others refuse instead of waiting for it."""
-    writer = steps[0].parameter.shared.writer
-    begin = partial(writer.begin, steps[0].step & 0xFFFFFFFF, steps[0].parameter.shared.plan)
-    begin()
-    try:
+def _joined(steps: Sequence[GradientOperation], link: Link) -> tuple[NDArray[np.uint8], Exception | None]:
+    """Return this rank's message; where compressing failed, one without frames, which the others refuse instead of waiting."""
+    shared = steps[0].parameter.shared
+    for step in steps:
+        step._compress(link)
+    shared.writer.begin(steps[0].step & 0xFFFFFFFF, shared.plan)
+    failure = next((step._failure for step in steps if step._failure is not None), None)
+    if failure is None:
         for step in steps:
-            if step.absent:
-                step.gradient.fill(0.0)
-            step.parameter.compress(step.gradient, step.step, step.momentum, step.nesterov, metrics)
-    except Exception as error:
-        begin()
-        return writer.finish(), error
-    return writer.finish(), None
+            assert step._frame is not None
+            shared.writer.add(step._frame)
+    return shared.writer.finish(), failure
 
 
 def _decode(steps: Sequence[GradientOperation], data: NDArray[np.uint8], rank: int) -> list[Decoded | MessageError]:

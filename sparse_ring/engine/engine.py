@@ -109,6 +109,9 @@ class Engine:
     def _await_turn(self) -> Turn:
         while True:
             turn = self._queue.next_turn()
+            if turn is Turn.PREPARE:
+                self._queue.unprepared().prepare(self.link)
+                continue
             if turn is not Turn.LISTEN:
                 return turn
             if self._control.arrived():

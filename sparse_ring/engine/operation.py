@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from sparse_ring.engine.link import Link
@@ -59,9 +59,13 @@ class Operation(ABC):
         See :class:`Request`.
     nbytes
         What it adds to a bucket, for the fusion threshold; the same on all ranks.
+    prepares
+        Whether ``prepare`` does anything.
     alternative
         Of an absent operation: makes the one that takes part where the other ranks' is of another kind.
     """
+
+    prepares: ClassVar[bool] = False
 
     request: Request
     nbytes: int
@@ -74,6 +78,12 @@ class Operation(ABC):
         Must be derived from what ranks agree on, so that all ranks form the same buckets.
         """
         return None
+
+    def prepare(self, link: Link) -> None:  # noqa: B027
+        """Do what needs no other rank, while the engine would wait; must not raise, and may never be called.
+
+        Only where ``prepares``, and on the engine's thread. What fails is for ``run`` to tell.
+        """
 
     @classmethod
     @abstractmethod

@@ -40,6 +40,7 @@ class Turn(Enum):
     """What the engine's thread shall do next."""
 
     ROUND = "tell the other ranks what is new"
+    PREPARE = "do what needs no other rank"
     LISTEN = "see whether another rank has something to tell"
     LAST = "say goodbye"
 
@@ -64,6 +65,7 @@ class Queue:
         self._wake = threading.Condition(threading.RLock())
         self._open: dict[str, Submitted] = {}
         self._unsent: deque[Submitted] = deque()
+        self._unprepared: deque[Operation] = deque()
         self._unsent_bytes = 0
         self._unsent_fusable = 0
         self._leftover = False
@@ -95,6 +97,7 @@ class Queue:
             if lost_rank is None and entries:
                 self._open.update((entry.name, entry) for entry in entries)
                 self._unsent.extend(entries)
+                self._unprepared.extend(entry.operation for entry in entries if entry.operation.prepares)
                 self._unsent_bytes += sum(entry.operation.nbytes for entry in entries)
                 self._unsent_fusable += sum(entry.fusable for entry in entries)
                 if not self._collecting or self._hurry():
@@ -120,20 +123,29 @@ class Queue:
                     if left <= 0 or self._hurry():
                         self._quiet_since = 0.0
                         return Turn.ROUND
+                    if self._unprepared:
+                        return Turn.PREPARE
                     self._collecting = True
                     woken = self._wake.wait(min(left, LISTENING_SECONDS))
                     self._collecting = False
                     if not woken and left > LISTENING_SECONDS:
                         return Turn.LISTEN
                 elif not self._open:
+                    self._unprepared.clear()
                     self._wake.wait()
                     self._quiet_since = 0.0
+                elif self._unprepared:
+                    return Turn.PREPARE
                 else:
                     now = time.monotonic()
                     self._quiet_since = self._quiet_since or now
                     self._wake.wait(pause_seconds(now - self._quiet_since, self.caller_waits()))
                     if not (self._unsent or self._closing or self._failure):
                         return Turn.LISTEN
+
+    def unprepared(self) -> Operation:
+        """Return the next operation to prepare; after ``Turn.PREPARE``."""
+        return self._unprepared.popleft()
 
     def take(self, accept: Callable[[Submitted], bool]) -> None:
         """Offer the unsent operations in order; those before the first refusal count as sent."""
@@ -191,6 +203,7 @@ class Queue:
         with self._wake:
             names = list(self._open)
             self._unsent.clear()
+            self._unprepared.clear()
             self._unsent_bytes = self._unsent_fusable = 0
             self._leftover = False
         self.finish(names, [error(name) for name in names])

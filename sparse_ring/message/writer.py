@@ -81,6 +81,18 @@ class MessageWriter:
         self._reserve(0)
         self._close_frame(parameter, 0, codec, Encoded(0, 0, 0.0), flags=NONFINITE)
 
+    def frames(self) -> NDArray[np.uint8]:
+        """Return a copy of the frames that were added since ``begin``, for ``add``."""
+        frames: NDArray[np.uint8] = self._buffer[MESSAGE_HEADER.size : self._end].copy()
+        return frames
+
+    def add(self, frame: NDArray[np.uint8]) -> None:
+        """Add one frame as ``frames`` returned it."""
+        self._reserve(frame.size)
+        self._buffer[self._end : self._end + frame.size] = frame
+        self._end += frame.size
+        self._frames += 1
+
     def finish(self) -> NDArray[np.uint8]:
         """Write the header and return the message."""
         fields = (MAGIC, VERSION, 0, self._step, self._plan, self._frames)

@@ -1,6 +1,7 @@
 """Several ranks: the same bits everywhere, in any order, with parameters that some ranks skip."""
 
 import logging
+import threading
 
 import numpy as np
 import pytest
@@ -217,3 +218,46 @@ def test_ranks_at_different_steps_tell_each_other(first, error, text):
                 handle.wait()
 
     run_ranks(2, job, Config(fusion_threshold=200_000))
+
+
+@pytest.mark.parametrize("absent", [False, True])
+def test_preparing_changes_when_a_gradient_is_compressed_and_nothing_else(absent):
+    """A rank that prepares all, in another order, sends and keeps what one that prepares nothing does."""
+    recipe = GradSA(density=0.05, minimum_elements=10, warmup_steps=2)
+
+    def job(session, prepare):
+        shared = Pipeline(1, session.kernels, session.exchanges.messages)
+        parameters = [ParameterPipeline(shared, recipe, n, f"p{n}", (40, 30), sparse=True) for n in range(3)]
+        for step in range(5):
+            operations = [
+                GradientOperation(
+                    parameter, np.random.default_rng([session.rank, step, n]).standard_normal(1200).astype(F),
+                    step, 0.9, False, True, absent and session.rank == 1 and n == step % 3,
+                )
+                for n, parameter in enumerate(parameters)
+            ]  # fmt: skip
+            for operation in operations:
+                operation.prepares = False
+            if prepare:
+                for operation in reversed(operations):
+                    operation.prepare(session.engine.link)
+            results = [handle.wait().tobytes() for handle in session.submit_all(operations)]
+        return results, [parameter.feedback.accumulated.tobytes() for parameter in parameters]
+
+    assert run_ranks(2, lambda session: job(session, True)) == run_ranks(2, lambda session: job(session, False))
+
+
+def test_a_gradient_is_compressed_while_its_bucket_waits_for_more():
+    """Before any rank is asked whether it has one."""
+
+    def job(session):
+        shared = Pipeline(1, session.kernels, session.exchanges.messages)
+        parameter = ParameterPipeline(shared, TopK(density=0.1), 0, "p", (40, 30), sparse=True)
+        compressed = threading.Event()
+        parameter.compress = lambda *arguments, real=parameter.compress: (real(*arguments), compressed.set())
+        if session.rank == 1:
+            return compressed.wait(0)
+        session.submit(GradientOperation(parameter, np.ones(1200, F), 0, 0.0, False, True))
+        return compressed.wait(30)
+
+    assert run_ranks(2, job, Config(cycle_time=1e6))[0]
