@@ -153,7 +153,7 @@ def _joined(steps: Sequence[GradientOperation], link: Link) -> tuple[NDArray[np.
 
 
 def _decode(steps: Sequence[GradientOperation], data: NDArray[np.uint8], rank: int) -> list[Decoded | MessageError]:
-    # Never raises: the exchange still has to forward this message to the next rank.
+    # Never raises: the messages of the other ranks are still to come.
     shared = steps[0].parameter.shared
     try:
         frames = read_message(data, steps[0].step & 0xFFFFFFFF, shared.plan, len(steps), shared.kernels)

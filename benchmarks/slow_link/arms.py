@@ -61,6 +61,17 @@ def _compute_only(seed: int, lr: float) -> Arm:
     return _loop(model, model, _sgd(model, lr))
 
 
+def _meeting(seed: int, lr: float) -> Arm:
+    """Compute only, and the ranks wait for each other after each step: what being synchronous costs, whoever exchanges."""
+    arm = _compute_only(seed, lr)
+
+    def step(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+        arm.step(batch)
+        dist.barrier()
+
+    return Arm(arm.model, step)
+
+
 def _ours(recipe: Recipe) -> Callable[[int, float], Arm]:
     def make(seed: int, lr: float) -> Arm:
         model = network(seed)
@@ -113,6 +124,7 @@ def _bf16_hook(state: object, bucket: dist.GradBucket) -> torch.futures.Future[t
 
 KINDS = {
     "compute only": Kind(_compute_only, exchanges=False),
+    "compute and meet": Kind(_meeting, exchanges=False),
     "sparse_ring dense": Kind(_ours(hvd.Dense()), ours=True, dense=True),
     "sparse_ring bf16": Kind(_ours(hvd.BF16()), ours=True, dense=True),
     "sparse_ring topk 1 %": Kind(_ours(hvd.TopK(density=0.01)), ours=True),

@@ -5,4 +5,5 @@ DENSE_OURS = ["sparse_ring dense", "sparse_ring bf16"]
 OURS = [*DENSE_OURS, "sparse_ring topk 1 %", "sparse_ring gradsa 1 %", "sparse_ring gradsa 0.1 %"]
 DENSE_PEERS = ["ddp fp32", "ddp fp16", "ddp bf16"]
 EXCHANGING_EACH_STEP = [*OURS, *DENSE_PEERS, "ddp powersgd rank 1", "ddp powersgd rank 4"]
-ARMS = [COMPUTE_ONLY, *EXCHANGING_EACH_STEP, "post-local sgd"]
+MEETING = "compute and meet"
+ARMS = [COMPUTE_ONLY, MEETING, *EXCHANGING_EACH_STEP, "post-local sgd"]

@@ -27,7 +27,7 @@ class Metrics:
     ring_bytes
         What a dense float32 ring would have sent for them: ``2 * (size - 1) / size`` of ``dense_bytes``.
     gradient_wire_bytes
-        What was sent for them, forwarding included.
+        What was sent for them, to all ranks.
     sparse_elements, kept_elements
         Elements of sparsely sent parameters, and how many of those were kept.
     index_bytes, value_bytes

@@ -71,13 +71,13 @@ def _figures(run: Run) -> list[tuple[str, str, str, bytes | None]]:
         (
             "ratio",
             "Compression ratio",
-            "Message ratio: dense bytes / bytes of the messages a rank makes. Wire ratio: with forwarding, against a dense ring.",
+            "Message ratio: dense bytes / bytes of the messages a rank makes. Wire ratio: a dense ring's bytes / bytes sent.",
             plots.ratios(run),
         ),
         (
             "bytes",
             "Bytes sent",
-            "For gradients, mean of each record's steps, forwarding included.",
+            "For gradients, mean of each record's steps, to all ranks.",
             plots.sent_bytes(run),
         ),
     ]
