@@ -146,10 +146,15 @@ class GradientHook:
         in_flight = BucketInFlight(buffer, self._bucket_done)
         with self._lock:
             self._open += 1
-        if bucket.is_last():
+        last = bucket.is_last()
+        if last:
             # All gradients have left: from here on backward waits for the exchange.
             self.session.metrics.start_waiting()
-        in_flight.wait_for(entries, self.session.submit_all(operations))
+        handles = self.session.submit_all(operations)
+        in_flight.wait_for(entries, handles)
+        if last:
+            for handle in handles:
+                handle.expect()
         return in_flight.future
 
     def _entry(self, parameter: torch.Tensor) -> tuple[BucketReducer, Record]:

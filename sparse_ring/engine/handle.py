@@ -58,6 +58,11 @@ class Handle:
         if self._finished.is_set():
             self._call()
 
+    def expect(self) -> None:
+        """Tell that somebody waits for it, but not in ``wait``, so that the engine hurries all the same."""
+        self._waiting(1)
+        self.call_when_done(lambda: self._waiting(-1))
+
     def finish(self, result: Any = None, error: BaseException | None = None) -> None:
         """Set the outcome and release the waiting callers; called once, by the engine."""
         self._result, self._error = result, error

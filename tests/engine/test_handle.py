@@ -87,3 +87,23 @@ def test_renewed_errors_equal_their_originals(error: BaseException) -> None:
     copy = renewed(error)
     assert copy is not error
     assert (type(copy), str(copy), copy.args, vars(copy)) == (type(error), str(error), error.args, vars(error))
+
+
+def test_who_expects_it_counts_as_waiting_until_it_is_done() -> None:
+    changes: list[int] = []
+    handle = Handle("w", changes.append)
+    handle.expect()
+    assert changes == [1]
+    handle.finish(5)
+    assert changes == [1, -1]
+    handle.expect()
+    assert changes == [1, -1, 1, -1]
+
+
+def test_callbacks_come_once_before_or_after_the_outcome() -> None:
+    handle, calls = Handle("w"), []
+    handle.call_when_done(lambda: calls.append("before"))
+    assert calls == []
+    handle.finish(None)
+    handle.call_when_done(lambda: calls.append("after"))
+    assert calls == ["before", "after"]
