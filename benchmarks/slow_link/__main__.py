@@ -47,7 +47,9 @@ def measured(hosts: int, rate: str, arguments: argparse.Namespace) -> dict[str, 
             "SPARSE_RING_PROGRESS": "0",
             "PYTHONPATH": str(Path.cwd()),
         }
-        result = lab.run(command, starter="mpi", environment=environment, timeout=TIMEOUT_SECONDS, show=True)
+        result = lab.run(
+            command, starter=arguments.starter, environment=environment, timeout=TIMEOUT_SECONDS, show=True
+        )
         if result.returncode:
             raise SystemExit(f"{hosts} hosts at {rate}: exit code {result.returncode}\n{result.stderr[-3000:]}")
         return {"batch": arguments.batch, "arms": json.loads(path.read_text())}
@@ -61,6 +63,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10, help="pairs of each arm with each other one")
     parser.add_argument("--steps", type=int, default=4, help="steps an arm and round")
     parser.add_argument("--batch", type=int, default=32, help="images a rank and step: sets the compute time")
+    parser.add_argument(
+        "--starter", choices=["mpi", "torch"], default="mpi", help="what sparse_ring's bytes travel over: MPI or gloo"
+    )
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     arguments = parser.parse_args()
@@ -70,7 +75,7 @@ def main() -> None:
     results: dict[str, Any] = known.get("slow_link", {})
     for rate in arguments.rates:
         for hosts in arguments.hosts:
-            title = f"{hosts} hosts, {'CPU-limited' if rate == 'unshaped' else rate}, batch {arguments.batch}"
+            title = f"{hosts} hosts, {'CPU-limited' if rate == 'unshaped' else rate}, batch {arguments.batch}, over {'MPI' if arguments.starter == 'mpi' else 'gloo'}"
             if title not in results:
                 print(f"== {title}", flush=True)
                 results[title] = measured(hosts, rate, arguments)
