@@ -13,9 +13,7 @@ SCRIPT = Path(__file__).parent / "ranks" / "ddp.py"
 pytestmark = pytest.mark.ranks
 
 
-@pytest.mark.parametrize(
-    ("start", "size"), [(run_mpi, 1), (run_mpi, 2), (run_mpi, 3), (run_torch, 2), (run_torch, 3)]
-)
+@pytest.mark.parametrize(("start", "size"), [(run_mpi, 1), (run_mpi, 2), (run_mpi, 3), (run_torch, 2), (run_torch, 3)])
 def test_ddp(start: Callable[..., str], size: int) -> None:
     output = start(size, SCRIPT)
     for check in CHECKS:

@@ -229,7 +229,9 @@ class Distributed(torch.optim.Optimizer):
                 self._synchronized = self._synchronized and self._skip_synchronize
                 self._share()
             reducer = self._reducer
-            if isinstance(loss, torch.Tensor) and (reducer.averages_every_loss or not evaluates_once(self._plain_class)):
+            if isinstance(loss, torch.Tensor) and (
+                reducer.averages_every_loss or not evaluates_once(self._plain_class)
+            ):
                 return ops.allreduce(loss.detach(), name=reducer.key("closure.loss"), session=reducer.session)
             return loss
 

@@ -87,5 +87,25 @@ def torch_first() -> None:
     print("torch_first: ok", flush=True)
 
 
+def remade() -> None:
+    """The default group is made anew at the same port while rank 1 is late; sparse_ring shuts down before, or goes on."""
+    import torch.distributed as dist
+
+    for turn in range(3):
+        if RANK == 1 and turn:
+            # Rank 0 must not find in the store where rank 1's last group was.
+            time.sleep(0.5)
+        dist.init_process_group("gloo")
+        hvd.init()
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor)
+        assert tensor.tolist() == hvd.allreduce(torch.ones(3), op=hvd.Sum).tolist()
+        if sys.argv[2] == "shut_down":
+            hvd.shutdown()
+        dist.barrier()
+        dist.destroy_process_group()
+    print("remade: ok", flush=True)
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]]()
