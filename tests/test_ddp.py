@@ -31,3 +31,10 @@ def test_the_optimizer_and_the_hook_give_the_same_parameters_over_mpi_and_gloo()
     assert len({line.split()[-1] for line in expected}) == len(RECIPES)
     for (start, way), printed in hashes.items():
         assert printed == expected, (start, way)
+
+
+def test_lightning_trains_resumes_and_registers_as_documented(tmp_path: Path) -> None:
+    pytest.importorskip("lightning", reason="lightning is not installed (pip install lightning)")
+    # Lightning warns of much, of torch's pytree for one.
+    output = run_torch(2, SCRIPT.with_name("ddp_lightning.py"), str(tmp_path), settings={"PYTHONWARNINGS": "default"})
+    assert output.count("lightning: ok") == 2
