@@ -40,7 +40,8 @@ LOGGER = logging.getLogger(__name__)
 
 PIECE_BYTES = 1 << 30
 CLOSE_SECONDS = 2.0
-CUT_SECONDS = 1.0
+# Only a crowded machine needs so long, but where a thread is still there after it, Python's end may crash.
+CUT_SECONDS = 10.0
 
 LEFT = "has shut down, and sends nothing more"
 
@@ -179,7 +180,7 @@ class C10dTransport(Transport):
         end_process(code)
 
     def cut(self) -> None:
-        """Close all connections by force, which ends the threads that wait for them, and wait a second for these."""
+        """Close all connections by force, which ends the threads that wait for them, and wait for these."""
         for peer in self._peers.values():
             if peer.is_alive():
                 peer.cut()

@@ -240,6 +240,20 @@ class EvaluatesTwice(torch.optim.SGD):
         return super().step(closure) if loss > 0 else loss
 
 
+def a_grad_scaler_with_a_dense_recipe() -> None:
+    expected, model = model_of(), model_of()
+    train(expected, distributed(expected, RECIPES[0]), 4)
+    wrapped, optimizer = hooked(model, RECIPES[0])
+    # A power of two changes no bit.
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    for step in range(4):
+        optimizer.zero_grad()
+        scaler.scale(loss_of(wrapped, step, hvd.rank(), hvd.size())).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert torch.equal(flat(model), flat(expected))
+
+
 def closures() -> None:
     """As Lightning calls step(): the loss is the ranks' mean where the optimizer may decide by it, else this rank's own."""
 
@@ -301,6 +315,7 @@ CHECKS = [
     several_optimizers,
     half_precision_parameters,
     closures,
+    a_grad_scaler_with_a_dense_recipe,
     errors_of_the_exchange_are_raised_by_step,
     misuse_is_named,
 ]
