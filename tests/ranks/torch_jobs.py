@@ -26,9 +26,9 @@ def frames() -> None:
         loss_of(model, step, hvd.rank(), hvd.size()).backward()
         optimizer.step()
     metrics = current().metrics
-    print(
-        f"rank {hvd.rank()}: {metrics.message_bytes} bytes, hash {hvd.parameter_hash(model.parameters())}", flush=True
-    )
+    line = f"rank {hvd.rank()}: {metrics.message_bytes} bytes, hash {hvd.parameter_hash(model.parameters())}\n"
+    # In one piece, since mpiexec mixes what ranks write.
+    print(line, end="", flush=True)
     hvd.shutdown()
 
 
