@@ -4,6 +4,8 @@ python examples/ddp_lightning.py
 """
 
 import argparse
+import logging
+import warnings
 
 import lightning
 import torch
@@ -18,8 +20,8 @@ import sparse_ring.torch as hvd
 class Compressed(lightning.Callback):
     """Registers the hook on every device; Lightning's own ``DDPStrategy(ddp_comm_hook=…)`` is ignored on CPUs."""
 
-    def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """The model is wrapped and its optimizers are made."""
+    def on_fit_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
+        """The model is wrapped, its optimizers are made, and no checkpoint has been loaded yet."""
         recipe = hvd.GradSA(density=0.01)
         sparse_ring.ddp.register(trainer.strategy.model, *trainer.optimizers, compression=recipe)
 
@@ -45,12 +47,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=660)
     args = parser.parse_args()
+    # Its tips and hints; what matters is still printed, and errors are raised.
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
     lightning.seed_everything(0, verbose=False)
     images, labels, test_images, test_labels = digits()
     model = Digits()
     trainer = lightning.Trainer(
         accelerator="cpu", devices=2, strategy="ddp", max_steps=args.steps, callbacks=[Compressed()], logger=False,
-        enable_checkpointing=False, enable_progress_bar=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip
     trainer.fit(model, DataLoader(TensorDataset(images, labels), batch_size=32, shuffle=True))
     with torch.no_grad():

@@ -84,8 +84,8 @@ def main() -> None:
         starts = torch.linspace(0, len(validation) - CONTEXT - 1, 64).long()[hvd.rank() :: hvd.size()]
         loss = hvd.allreduce(model(validation, starts, args.bf16))
     entropy = torch.special.entr(torch.bincount(validation) / len(validation)).sum()
-    print(f"validation loss {loss:.3f} nats a byte (entropy of single bytes {entropy:.3f})", end=", ")
-    print(f"parameter hash {hvd.parameter_hash(model.parameters())}")
+    replica = hvd.parameter_hash(model.parameters())
+    print(f"validation loss {loss:.3f} nats a byte (entropy of single bytes {entropy:.3f}), parameter hash {replica}")
     hvd.shutdown()
 
 

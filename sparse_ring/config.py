@@ -171,10 +171,19 @@ def launched() -> Launched | None:
 
 
 class Torchrun(NamedTuple):
-    """What torchrun tells the processes it starts."""
+    """What torchrun tells the processes it starts.
+
+    agent_store: torchrun itself holds the store at ``address``, ``port``, otherwise rank 0 does; attempt: how often it has
+    started the ranks anew; libuv: how a store is held.
+    """
 
     rank: int
     size: int
+    address: str
+    port: int
+    agent_store: bool = False
+    attempt: str = "0"
+    libuv: bool = True
 
 
 def torchrun() -> Torchrun | None:
@@ -197,7 +206,15 @@ def torchrun() -> Torchrun | None:
     rank, size = int(values["RANK"]), int(values["WORLD_SIZE"])
     if rank >= size:
         raise ConfigError("RANK", rank, f"below WORLD_SIZE, which is {size}")
-    return Torchrun(rank, size)
+    return Torchrun(
+        rank,
+        size,
+        values["MASTER_ADDR"],
+        int(values["MASTER_PORT"]),
+        agent_store=os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        attempt=os.environ.get("TORCHELASTIC_RESTART_COUNT") or "0",
+        libuv=os.environ.get("USE_LIBUV", "1") == "1",
+    )
 
 
 def torchrun_is_complete() -> bool:
@@ -209,6 +226,14 @@ def transport_asked_for() -> str:
     """Return ``transport`` before the settings are read; "auto" for a wrong value, which their reading refuses."""
     name = os.environ.get(PREFIX + "TRANSPORT", "").lower()
     return name if name in TRANSPORTS else "auto"
+
+
+def settings_before_init() -> Config:
+    """Return the settings where they can be read, else the defaults: what is wrong with them is told once ranks have met."""
+    try:
+        return Config.from_environment()
+    except ConfigError:
+        return Config()
 
 
 def torch_threads_chosen() -> bool:

@@ -4,7 +4,8 @@
     sparse_ring.ddp.register(model, optimizer, compression="gradsa")
 
 DDP goes on deciding when a gradient leaves and when backward waits; what travels, and all that is kept of it, is
-``DistributedOptimizer``'s, and so are the results, bit for bit.
+``DistributedOptimizer``'s, and so are the results, bit for bit. One thing differs: ``step(closure)`` returns this rank's own
+loss, not the ranks' mean, where the optimizer is one of torch's other than LBFGS.
 """
 
 # Without "from __future__ import annotations": torch compares the hook's annotations with the classes themselves.

@@ -235,7 +235,7 @@ def init(comm: Any = None, *, config: Config | None = None) -> None:
     # First of all: other ranks may be waiting for this one from here on, whatever goes wrong.
     membership = Membership(member_file(), abort_world)
     membership.join()
-    kind = start_world(comm, config.transport if config else transport_asked_for())
+    kind = start_world(comm, config.transport if config else transport_asked_for(), config)
     config = config or Config.from_environment()
     transport, free = open_world(comm, config, kind)
     # sparse-ring-run puts the rank before each line itself.

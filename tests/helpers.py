@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -81,41 +81,54 @@ def run_mpi(size: int, script: Path | str, *args: str, timeout: float = 120) -> 
     return done.stdout
 
 
-def start_torch(size: int, script: Path | str, *args: str, timeout: float = 120) -> list[tuple[int, str]]:
-    """Run a script on ``size`` ranks as torchrun would start them; returns each one's exit code and output (stderr too)."""
+def start_torch(
+    size: int,
+    script: Path | str,
+    *args: str,
+    timeout: float = 120,
+    ranks: Sequence[int] | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> list[tuple[int, str]]:
+    """Run a script on ``size`` ranks as torchrun would start them; returns each one's exit code and output (stderr too).
+
+    ``ranks``: those that come at all; ``settings``: more variables for them.
+    """
     root = Path(__file__).parent.parent
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     common = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    environment = {**os.environ, **common, "PYTHONPATH": str(root), "PYTHONWARNINGS": "error"}
+    environment = {**os.environ, **common, "PYTHONPATH": str(root), "PYTHONWARNINGS": "error", **(settings or {})}
     command = [sys.executable, str(script), *args]
+    ranks = range(size) if ranks is None else ranks
     with contextlib.ExitStack() as stack:
-        outputs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(size)]
-        ranks = [
+        outputs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in ranks]
+        started = [
             subprocess.Popen(command, env={**environment, "RANK": str(rank)}, stdout=output, stderr=subprocess.STDOUT)
-            for rank, output in enumerate(outputs)
+            for rank, output in zip(ranks, outputs, strict=True)
         ]
         deadline = time.monotonic() + timeout
         try:
-            for process in ranks:
+            for process in started:
                 process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             pass
-        running = [rank for rank, process in enumerate(ranks) if process.poll() is None]
-        for process in ranks:
+        running = [rank for rank, process in zip(ranks, started, strict=True) if process.poll() is None]
+        for process in started:
             process.kill()
             process.wait()
         for output in outputs:
             output.seek(0)
-        ended = [(process.returncode, output.read()) for process, output in zip(ranks, outputs, strict=True)]
+        ended = [(process.returncode, output.read()) for process, output in zip(started, outputs, strict=True)]
         assert not running, f"{script}: ranks {running} still ran after {timeout:.0f} s:\n{ended}"
     return ended
 
 
-def run_torch(size: int, script: Path | str, *args: str, timeout: float = 120) -> str:
+def run_torch(
+    size: int, script: Path | str, *args: str, timeout: float = 120, settings: Mapping[str, str] | None = None
+) -> str:
     """Run a script as torchrun would start it; fails unless all ranks end with 0. Returns their outputs, by rank."""
-    ended = start_torch(size, script, *args, timeout=timeout)
+    ended = start_torch(size, script, *args, timeout=timeout, settings=settings)
     outputs = "".join(output for _, output in ended)
     assert [code for code, _ in ended] == [0] * size, f"{script} ended with {[code for code, _ in ended]}:\n{outputs}"
     return outputs

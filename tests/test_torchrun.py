@@ -22,13 +22,15 @@ RANKS = ROOT / "tests" / "ranks"
 JOBS = RANKS / "torch_jobs.py"
 BIN = Path(sys.executable).parent
 GONE = "Rank 1 has ended without shutdown()"
+OTHERS = ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SPARSE_RING_TRANSPORT", "TORCHELASTIC_USE_AGENT_STORE",
+          "TORCHELASTIC_RESTART_COUNT", "USE_LIBUV"]  # fmt: skip
 VARIABLES = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
 
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """The environment without any launcher's variables."""
-    for name in (*VARIABLES, "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SPARSE_RING_TRANSPORT"):
+    for name in (*VARIABLES, *OTHERS):
         monkeypatch.delenv(name, raising=False)
     return monkeypatch
 
@@ -71,6 +73,39 @@ def test_a_script_may_use_torch_distributed_itself() -> None:
 
 
 @pytest.mark.ranks
+@pytest.mark.parametrize("mode", ["shut_down", "goes_on"])
+def test_a_script_may_destroy_and_remake_its_default_group(mode: str) -> None:
+    assert run_torch(2, JOBS, "remade", mode) == "remade: ok\n" * 2
+
+
+@pytest.mark.ranks
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("present", "missing", "where"),
+    [([0, 2], 1, ""), ([1], 0, r" at MASTER_ADDR, MASTER_PORT, 127\.0\.0\.1:\d+ \(.*Connection refused\)")],
+)
+def test_ranks_that_do_not_come_to_the_first_meeting_are_named(present: list[int], missing: int, where: str) -> None:
+    limits = {"SPARSE_RING_STALL_CHECK_TIME_SECONDS": "1", "SPARSE_RING_STALL_SHUTDOWN_TIME_SECONDS": "4"}
+    ended = start_torch(3, JOBS, "exits", ranks=present, settings=limits)
+    for rank, (code, output) in zip(present, ended, strict=True):
+        assert code == 1
+        assert re.search(rf"Rank {rank}: init\(\) has waited \d s for ranks \[{missing}\]{where}\.", output)
+    # Where two wait, the first to give up may be what the other one reports.
+    assert re.search(
+        rf"StallError: init\(\){where}: rank {missing} missing after 4 s", "".join(text for _, text in ended)
+    )
+
+
+@pytest.mark.ranks
+@pytest.mark.faults
+def test_a_rank_0_that_fails_in_init_is_named_by_those_that_wait_for_it() -> None:
+    ended = start_torch(2, RANKS / "failing_init.py", "setting", "0", timeout=60)
+    assert [code for code, _ in ended] == [1, 1]
+    assert "ConfigError" in ended[0][1]
+    assert "Rank 0 has ended without shutdown()" in ended[1][1]
+
+
+@pytest.mark.ranks
 def test_a_rank_may_leave_early_and_all_may_end_without_shutdown() -> None:
     text = "Tensor 'late': rank 1 has shut down and will not take part.\n"
     assert run_torch(3, JOBS, "early") == text * 2
@@ -105,7 +140,11 @@ def test_the_variables_of_torchrun_are_read(environment: Any) -> None:
     assert torchrun() is None
     for name, value in {**VARIABLES, "RANK": "2", "WORLD_SIZE": "4"}.items():
         environment.setenv(name, value)
-    assert torchrun() == Torchrun(2, 4)
+    assert torchrun() == Torchrun(2, 4, "127.0.0.1", 1)
+    environment.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    environment.setenv("TORCHELASTIC_RESTART_COUNT", "3")
+    environment.setenv("USE_LIBUV", "0")
+    assert torchrun() == Torchrun(2, 4, "127.0.0.1", 1, agent_store=True, attempt="3", libuv=False)
     environment.setenv("RANK", "4")
     with pytest.raises(ConfigError, match="RANK is 4, but must be below WORLD_SIZE, which is 4"):
         torchrun()
@@ -124,7 +163,7 @@ def test_incomplete_variables_are_an_error_that_names_what_is_missing(environmen
 
 def test_mpi_goes_first_and_two_launchers_that_differ_are_an_error(environment: Any) -> None:
     environment.setattr(world, "_load_mpi", lambda: None)
-    environment.setattr(torch_world, "join", lambda: None)
+    environment.setattr(torch_world, "join", lambda *_: None)
     for name, value in VARIABLES.items():
         environment.setenv(name, value)
     assert world.start_world() == "c10d"

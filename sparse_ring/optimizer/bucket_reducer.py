@@ -27,6 +27,9 @@ class BucketReducer(GradientReducer):
         parameters it has reached, since a bucket has zeros for the others.
     """
 
+    # Lightning gives every step a closure: that must not cost a round of messages where nobody needs it.
+    averages_every_loss = False
+
     def __init__(self, average: bool, session: Session) -> None:
         super().__init__(average, session)
         self.looks_for_unused = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -66,7 +67,8 @@ class Distributed(torch.optim.Optimizer):
         """Share the gradients, then take the optimizer's own step. Returns what that returns.
 
         With a closure, gradients are shared after each evaluation and its loss is averaged over the ranks, so that all of
-        them take the same decisions.
+        them take the same decisions. Under DDP's hook, torch's optimizers that evaluate it once (all but LBFGS), and so
+        decide nothing by it, return this rank's own loss.
         """
         if getattr(self, "found_inf", None) is not None and not self._unscaled():
             return None
@@ -226,12 +228,20 @@ class Distributed(torch.optim.Optimizer):
                 # Each evaluation makes new gradients.
                 self._synchronized = self._synchronized and self._skip_synchronize
                 self._share()
-            if isinstance(loss, torch.Tensor):
-                reducer = self._reducer
+            reducer = self._reducer
+            if isinstance(loss, torch.Tensor) and (
+                reducer.averages_every_loss or not evaluates_once(self._plain_class)
+            ):
                 return ops.allreduce(loss.detach(), name=reducer.key("closure.loss"), session=reducer.session)
             return loss
 
         return evaluate
+
+
+def evaluates_once(plain_class: type[torch.optim.Optimizer]) -> bool:
+    """Return whether ``step(closure)`` is known to evaluate the closure once: torch's own, but for LBFGS."""
+    step = inspect.unwrap(plain_class.step)
+    return step.__module__.startswith("torch.optim.") and not issubclass(plain_class, torch.optim.LBFGS)
 
 
 OWN = ("_reducer", "_takeover", "_naming", "_recipe", "_synchronized", "_skip_synchronize")

@@ -31,7 +31,11 @@ class GradientReducer(ABC):
 
     step
         Optimizer steps so far; the recipes' warm-up position.
+    averages_every_loss
+        Whether ``step(closure)`` averages the loss even for an optimizer that does not decide by it.
     """
+
+    averages_every_loss = True
 
     def __init__(self, average: bool, session: Session) -> None:
         self.session, self.average = session, average

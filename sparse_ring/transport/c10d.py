@@ -29,20 +29,20 @@ from datetime import timedelta
 from typing import Any
 
 from sparse_ring.config import Config
-from sparse_ring.errors import ConfigError, RankLostError, SparseRingError, StallError
+from sparse_ring.errors import ConfigError, RankLostError, SparseRingError
 from sparse_ring.transport.base import Bytes, Transfer, Transport
 from sparse_ring.transport.gloo_peer import EAGER_BYTES, FOREVER, GlooPeer
 from sparse_ring.transport.gloo_transfers import FIRST_TAG, GlooReceive, GlooSend, tensor_on
+from sparse_ring.transport.meeting import GONE, gather
 from sparse_ring.transport.waiters import Waiters
 
 LOGGER = logging.getLogger(__name__)
 
 PIECE_BYTES = 1 << 30
-OPEN_POLL_SECONDS = 0.002
 CLOSE_SECONDS = 2.0
-CUT_SECONDS = 1.0
+# Only a crowded machine needs so long, but where a thread is still there after it, Python's end may crash.
+CUT_SECONDS = 10.0
 
-GONE = "has ended without shutdown(): it was killed, or failed with an error that its own output shows"
 LEFT = "has shut down, and sends nothing more"
 
 # Transports whose threads may still wait for a peer.
@@ -52,7 +52,8 @@ _OPEN: list[C10dTransport] = []
 class C10dTransport(Transport):
     """Ranks that share a store (``torch.distributed.Store``), in which nobody else uses the same keys.
 
-    ``gone`` is asked while ranks wait to be connected: it names one that has given up, if there is one.
+    ``gone`` is asked while ranks wait to be connected: it names one that has given up, if there is one. ``connected`` is called
+    when the store is needed no more.
     Raises ConfigError for ``piece_bytes`` outside 1 to 2**31 - 1; it must be the same on all ranks.
     """
 
@@ -64,12 +65,13 @@ class C10dTransport(Transport):
         piece_bytes: int = PIECE_BYTES,
         config: Config | None = None,
         gone: Callable[[], int | None] = lambda: None,
+        connected: Callable[[], None] = lambda: None,
     ) -> None:
         if not 1 <= piece_bytes < 2**31:
             raise ConfigError("piece_bytes", piece_bytes, "a number of bytes from 1 to 2**31 - 1")
         self.rank, self.size = rank, size
         self.piece_bytes = piece_bytes
-        self._store, self._config, self._gone = store, config or Config(), gone
+        self._store, self._config, self._gone, self._connected = store, config or Config(), gone, connected
         self._lock = threading.Lock()
         self._waiters = Waiters(f"sparse_ring-waiter-{rank}")
         self._group: Any = None
@@ -87,7 +89,7 @@ class C10dTransport(Transport):
         dist: Any = distributed
         limit = self._config.stall_shutdown_time_seconds
         try:
-            self._gather()
+            gather(self._store, self.rank, range(self.size), self._config, self._gone)
             store = dist.PrefixStore("gloo", self._store)
             self._group = dist.ProcessGroupGloo(
                 store, self.rank, self.size, timedelta(seconds=limit) if limit else FOREVER
@@ -100,29 +102,12 @@ class C10dTransport(Transport):
                 f"Rank {self.rank} cannot connect to the others ({str(error).splitlines()[0]}). Where a rank has ended, "
                 f"its own output says why; GLOO_SOCKET_IFNAME names the network interface to use."
             ) from error
+        finally:
+            self._store = None
+            self._connected()
         _OPEN.append(self)
         for peer in self._peers.values():
             peer.start()
-
-    def _gather(self) -> None:
-        self._store.set(f"here/{self.rank}", "")
-        missing = [rank for rank in range(self.size) if rank != self.rank]
-        limit, warn_after = self._config.stall_shutdown_time_seconds, self._config.stall_check_time_seconds
-        began = time.monotonic()
-        while True:
-            missing = [rank for rank in missing if not self._store.check([f"here/{rank}"])]
-            if not missing:
-                return
-            lost = self._gone()
-            if lost is not None:
-                raise RankLostError(lost, "", GONE)
-            waited = time.monotonic() - began
-            if waited >= warn_after and not self._config.stall_check_disable:
-                LOGGER.warning("Rank %d: init() has waited %.0f s for ranks %s.", self.rank, waited, missing)
-                warn_after += self._config.stall_check_time_seconds
-            if 0 < limit <= waited:
-                raise StallError("init()", missing, waited)
-            time.sleep(OPEN_POLL_SECONDS)
 
     def isend(self, data: Bytes, destination: int, tag: int) -> Transfer:
         """Start sending; up to ``EAGER_BYTES`` are copied, and done at once."""
@@ -195,7 +180,7 @@ class C10dTransport(Transport):
         end_process(code)
 
     def cut(self) -> None:
-        """Close all connections by force, which ends the threads that wait for them, and wait a second for these."""
+        """Close all connections by force, which ends the threads that wait for them, and wait for these."""
         for peer in self._peers.values():
             if peer.is_alive():
                 peer.cut()

@@ -20,19 +20,20 @@ from sparse_ring.transport.torch_world import check_ranks
 logger = logging.getLogger(__name__)
 
 
-def start_world(comm: Any = None, asked_for: str = "auto") -> str:
+def start_world(comm: Any = None, asked_for: str = "auto", config: Config | None = None) -> str:
     """Choose the transport, "mpi" or "c10d", and start it, so that ranks that wait for this one do not miss its later errors.
 
     ``comm`` decides where it is a communicator of mpi4py or a process group of torch; then ``asked_for`` (the setting
     ``transport``); then an MPI launcher, torch.distributed that the script has initialised, torchrun. Without an MPI library
-    nothing is started; ``open_world`` says what that means.
+    nothing is started; ``open_world`` says what that means. ``config`` has the deadlines for ranks to come.
 
     Raises ConfigError where torchrun's variables are incomplete, SparseRingError where an MPI launcher and torchrun
-    contradict each other, or torch.distributed is asked for without either start.
+    contradict each other, or torch.distributed is asked for without either start; StallError and RankLostError as
+    ``torch_world.join``.
     """
     kind = _choice(comm, asked_for)
     if kind == "c10d":
-        torch_world.join()
+        torch_world.join(comm, config)
     else:
         with contextlib.suppress(ImportError, RuntimeError):
             _load_mpi()

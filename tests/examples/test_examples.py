@@ -1,5 +1,6 @@
 """Every example for a few steps, started in each way that the README names."""
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -23,6 +24,21 @@ def run(command):
 
 def hashes_in(output):
     return re.findall(r"(?:test accuracy|validation loss) .*?parameter hash ([0-9a-f]{16})", output)
+
+
+def run_on_two(name, *options):
+    """Run an example on two ranks under torchrun and return its output, in which both replicas are equal."""
+    command = [BIN / "torchrun", "--nproc-per-node", "2", str(ROOT / "examples" / name), *options]
+    output = run(command)[0]
+    hashes = hashes_in(output)
+    assert len(hashes) == 2
+    assert len(set(hashes)) == 1
+    return output
+
+
+def needs(package):
+    there = importlib.util.find_spec(package) is not None
+    return pytest.mark.skipif(not there, reason=f"{package} is not installed (pip install {package})")
 
 
 def test_examples_stay_short():
@@ -85,3 +101,31 @@ def test_stdlib_lm_goes_on_with_another_number_of_ranks(tmp_path):
 
 def test_stdlib_lm_on_one_rank():
     assert len(hashes_in(run([*LIBRARY, "--steps", "1", "--recipe", "dense"])[0])) == 1
+
+
+@pytest.mark.ranks
+def test_stdlib_lm_under_torchrun():
+    run_on_two("stdlib_lm.py", "--batch", "4", "--steps", "2")
+
+
+@pytest.mark.ranks
+def test_ddp_under_torchrun():
+    dense, sparse = (hashes_in(run_on_two("ddp.py", "--steps", "6", "--recipe", name)) for name in ("dense", "gradsa"))
+    assert dense != sparse
+
+
+@pytest.mark.ranks
+@needs("accelerate")
+def test_ddp_with_accelerate():
+    run_on_two("ddp_accelerate.py", "--epochs", "1")
+
+
+@pytest.mark.ranks
+@needs("lightning")
+def test_ddp_with_lightning_which_starts_the_second_process():
+    shown, warned = run([sys.executable, str(ROOT / "examples" / "ddp_lightning.py"), "--steps", "6"])
+    hashes = hashes_in(shown)
+    assert len(hashes) == 2
+    assert len(set(hashes)) == 1
+    assert shown.count("\n") == 2, "only the results are printed"
+    assert "Warning" not in warned

@@ -1,5 +1,6 @@
-"""DDP's hook beside DistributedOptimizer on real ranks; started by tests/test_ddp.py. ``ddp.py [CHECK ...]``."""
+"""DDP's hook beside DistributedOptimizer on real ranks; started by tests/test_ddp.py. ``ddp.py [CHECK ... | optimizer | hook]``."""
 
+import os
 import socket
 import sys
 import tempfile
@@ -231,6 +232,68 @@ def misuse_is_named() -> None:
         loss_of(wrapped, 0).backward()
 
 
+class EvaluatesTwice(torch.optim.SGD):
+    """An optimizer of the user's own, which evaluates the closure again if the loss tells it to."""
+
+    def step(self, closure=None):
+        loss = closure()
+        return super().step(closure) if loss > 0 else loss
+
+
+def a_grad_scaler_with_a_dense_recipe() -> None:
+    expected, model = model_of(), model_of()
+    train(expected, distributed(expected, RECIPES[0]), 4)
+    wrapped, optimizer = hooked(model, RECIPES[0])
+    # A power of two changes no bit.
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    for step in range(4):
+        optimizer.zero_grad()
+        scaler.scale(loss_of(wrapped, step, hvd.rank(), hvd.size())).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert torch.equal(flat(model), flat(expected))
+
+
+def closures() -> None:
+    """As Lightning calls step(): the loss is the ranks' mean where the optimizer may decide by it, else this rank's own."""
+
+    def run(net: nn.Module, optimizer: torch.optim.Optimizer) -> list[tuple[float, float]]:
+        losses = []
+        for step in range(4):
+            own = []
+
+            def closure(step: int = step, own: list[float] = own) -> torch.Tensor:
+                optimizer.zero_grad()
+                loss = loss_of(net, step, hvd.rank(), hvd.size())
+                loss.backward()
+                own.append(loss.item())
+                return loss
+
+            losses.append((float(optimizer.step(closure).detach()), own[0]))
+        return losses
+
+    makers = [
+        sgd,
+        lambda net: EvaluatesTwice(net.parameters(), lr=0.05),
+        lambda net: torch.optim.LBFGS(net.parameters()),
+    ]
+    for make, own_loss in zip(makers, (True, False, False), strict=True):
+        expected, model = model_of(), model_of()
+        optimizer = make(expected)
+        reference = run(expected, hvd.DistributedOptimizer(optimizer, expected.named_parameters()))
+        wrapped, optimizer = DistributedDataParallel(model), make(model)
+        ddp.register(wrapped, optimizer)
+        losses = run(wrapped, optimizer)
+        assert torch.equal(flat(model), flat(expected)), type(optimizer)
+        everyone = hvd.allgather_object([returned for returned, _ in losses])
+        if own_loss:
+            assert [returned for returned, _ in losses] == [own for _, own in losses]
+            assert len(set(map(tuple, everyone))) == hvd.size()
+        else:
+            assert losses == reference
+            assert len(set(map(tuple, everyone))) == 1
+
+
 def errors_of_the_exchange_are_raised_by_step() -> None:
     # The ranks do not agree on the recipe: all of them learn it, with its own type.
     if hvd.size() == 1:
@@ -251,14 +314,36 @@ CHECKS = [
     sparse_embeddings,
     several_optimizers,
     half_precision_parameters,
+    closures,
+    a_grad_scaler_with_a_dense_recipe,
     errors_of_the_exchange_are_raised_by_step,
     misuse_is_named,
 ]
 
+
+def print_hashes(way: str) -> None:
+    """Train with each recipe and print what came of it, in one piece, since mpiexec mixes what ranks print."""
+    lines = ""
+    for recipe in RECIPES:
+        model = model_of()
+        train(*((model, distributed(model, recipe)) if way == "optimizer" else hooked(model, recipe)), 8)
+        lines += f"{type(recipe).__name__} {hvd.rank()} {hvd.parameter_hash(model.parameters())}\n"
+    print(lines, end="", flush=True)
+
+
 if __name__ == "__main__":
-    hvd.init()
-    start_torch()
     wanted = sys.argv[1:]
+    if "RANK" in os.environ and wanted != ["optimizer"]:
+        # As a script of DDP's users does, before register().
+        dist.init_process_group("gloo")
+    hvd.init()
+    if wanted == ["optimizer"]:
+        print_hashes("optimizer")
+        sys.exit()
+    start_torch()
+    if wanted == ["hook"]:
+        print_hashes("hook")
+        CHECKS.clear()
     for check in CHECKS:
         if not wanted or check.__name__ in wanted:
             check()
