@@ -17,18 +17,23 @@ from sparse_ring.errors import MessageError, MismatchError
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """An operation that all ranks have submitted; ``error`` where they mean different things by its name."""
+    """An operation that all ranks have submitted; ``error`` where they mean different things by its name.
+
+    ``payloads`` are as in :class:`~sparse_ring.engine.operation.Agreed`.
+    """
 
     name: str
     requests: tuple[Request, ...]
     error: MismatchError | None = None
+    payloads: tuple[bytes | None, ...] = ()
 
 
 @dataclass(slots=True)
 class _Pending:
-    """Who has submitted a name so far."""
+    """Who has submitted a name so far, and what came along; early payloads wait here."""
 
     requests: list[Request | None]
+    payloads: list[bytes | None]
     count: int = 0
 
 
@@ -87,13 +92,15 @@ class Agreement:
         """
         complete = []
         for rank in range(self.size):
-            for request in frames[rank].requests:
+            frame = frames[rank]
+            for place, request in enumerate(frame.requests):
                 pending = self._pending.get(request.name)
                 if pending is None:
-                    pending = self._pending[request.name] = _Pending([None] * self.size)
+                    pending = self._pending[request.name] = _Pending([None] * self.size, [None] * self.size)
                 if pending.requests[rank] is not None:
                     raise MessageError(f"control frame repeats '{request.name}'", rank=rank)
                 pending.requests[rank] = request
+                pending.payloads[rank] = frame.payloads.get(place)
                 pending.count += 1
                 if pending.count == self.size:
                     complete.append(request.name)
@@ -107,14 +114,18 @@ class Agreement:
         return [rank for rank in range(self.size) if requests[rank] is None and rank not in said]
 
     def _decide(self, name: str) -> Decision:
-        requests = tuple(request for request in self._pending.pop(name).requests if request is not None)
+        pending = self._pending.pop(name)
+        requests = tuple(request for request in pending.requests if request is not None)
         cache_id = self._ids.get(name)
         if cache_id is None or not self._remembered[cache_id].covers(requests):
             text = mismatch(requests)
             if text is not None:
                 return Decision(name, requests, MismatchError(name, text))
             self._remember(name, cache_id, requests)
-        return Decision(name, requests)
+        complete = all(
+            payload is not None or request.absent for request, payload in zip(requests, pending.payloads, strict=True)
+        )
+        return Decision(name, requests, payloads=tuple(pending.payloads) if complete else ())
 
     def _remember(self, name: str, cache_id: int | None, requests: tuple[Request, ...]) -> None:
         if cache_id is None and len(self._remembered) >= self.cache_capacity:

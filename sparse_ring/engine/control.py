@@ -46,15 +46,17 @@ class Control:
         arrived: Callable[[int, bytes], None],
         waiting: Callable[[float], None],
         hurry: Callable[[], bool] = lambda: False,
+        payload_bytes: int = 0,
     ) -> None:
-        """Send a frame to every peer and wait for each one's.
+        """Send a frame to every peer and wait for each one's; ``payload_bytes`` of it are data, and counted as such.
 
         ``arrived(rank, frame)`` is called as each comes; ``waiting(seconds)`` before each sleep, and may raise;
         ``hurry()`` tells whether a caller does nothing but wait.
         """
         frame = np.frombuffer(data, dtype=np.uint8)
         sends = [self._transport.isend(frame, peer, CONTROL_TAG) for peer in self.peers]
-        self._metrics.control_bytes += len(data) * len(self.peers)
+        self._metrics.control_bytes += (len(data) - payload_bytes) * len(self.peers)
+        self._metrics.sent_bytes += payload_bytes * len(self.peers)
         start = time.monotonic()
         polls = 0
         while True:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sparse_ring.engine.link import Link
 from sparse_ring.engine.operation import Agreed, Operation, Request
+from sparse_ring.errors import MessageError
 from sparse_ring.exchange.exchanges import Exchanges
 from sparse_ring.observe.timeline import Track, now
 
@@ -80,6 +81,8 @@ class Allreduce(Operation):
             absent=absent,
         )
         self.nbytes = array.size * self.ring.wire.dtype(self._travels).itemsize
+        self.payload_bytes = 0 if absent else array.size * self._travels.itemsize
+        self._attached_bytes = 0
 
     @staticmethod
     def _check(name: str, array: NDArray[Any], op: str, prescale: float, postscale: float) -> None:
@@ -106,18 +109,20 @@ class Allreduce(Operation):
 
     @classmethod
     def run(cls, batch: Sequence[Agreed], link: Link) -> list[Any]:
-        """Scale, reduce all arrays of the bucket in one ring, average."""
+        """Scale, reduce the arrays of the bucket, average: those whose payloads are here at once, the others in one ring."""
         started, sent = time.perf_counter(), link.metrics.sent_bytes
         operations = [cast(Allreduce, agreed.operation) for agreed in batch]
         first = operations[0]
-        what = f"allreduce '{first.request.name}'" + (f" and {len(batch) - 1} more" if len(batch) > 1 else "")
+        results: list[Any] = [operation.array for operation in operations]
         with np.errstate(all="ignore"):
-            travelling = [operation._before(link.size) for operation in operations]
-            at = now()
-            first.ring.allreduce(travelling, "Sum" if first.op == "Average" else first.op, link, what)
-            link.timeline.work("exchange", at, Track.EXCHANGE, sent_bytes=link.metrics.sent_bytes - sent)
-            for operation, values in zip(operations, travelling, strict=True):
-                operation._after(values, link.size)
+            left = []
+            for place, agreed in enumerate(batch):
+                if not agreed.payloads:
+                    left.append(operations[place])
+                elif (error := operations[place]._reduce(agreed.payloads)) is not None:
+                    results[place] = error
+            if left:
+                cls._run_ring(left, link)
         if first.gradient:
             metrics = link.metrics
             elements = sum(operation.array.size for operation in operations)
@@ -125,18 +130,64 @@ class Allreduce(Operation):
             metrics.message_bytes += sum(operation.nbytes for operation in operations)
             metrics.ring_bytes += 4 * elements * 2 * (link.size - 1) / link.size
             metrics.gradient_wire_bytes += metrics.sent_bytes - sent
+            metrics.gradient_wire_bytes += sum(op._attached_bytes for op in operations) * (link.size - 1)
             metrics.add_exchange(started)
-        return [operation.array for operation in operations]
+        return results
+
+    @classmethod
+    def _run_ring(cls, operations: Sequence[Allreduce], link: Link) -> None:
+        first, sent = operations[0], link.metrics.sent_bytes
+        more = f" and {len(operations) - 1} more" if len(operations) > 1 else ""
+        travelling = [operation._before(link.size) for operation in operations]
+        at = now()
+        first.ring.allreduce(travelling, first._sum_or(), link, f"allreduce '{first.request.name}'{more}")
+        link.timeline.work("exchange", at, Track.EXCHANGE, sent_bytes=link.metrics.sent_bytes - sent)
+        for operation, values in zip(operations, travelling, strict=True):
+            operation._after(values, link.size)
+
+    def payload(self, size: int) -> bytes:
+        """Return what would travel by the ring, before it is rounded to the wire; the array stays as it is."""
+        flat = self.array.reshape(-1)
+        factor = self.prescale / self._headroom(size)
+        if factor != 1.0:
+            flat = flat.copy()
+            self._scale(flat, factor)
+        data = flat.astype(self._travels, copy=False).tobytes()
+        self._attached_bytes = len(data)
+        return data
+
+    def _reduce(self, payloads: Sequence[bytes | None]) -> MessageError | None:
+        """Reduce all ranks' payloads into the array; returns the error where one of them has a wrong length."""
+        flat = self.array.reshape(-1)
+        nbytes = flat.size * self._travels.itemsize
+        arrays = []
+        for rank, payload in enumerate(payloads):
+            if payload is None:
+                payload = bytes(nbytes)
+            if len(payload) != nbytes:
+                text = f"payload of {len(payload)} bytes instead of {nbytes}"
+                return MessageError(text, rank=rank, parameter=self.request.name)
+            arrays.append(np.frombuffer(payload, self._travels))
+        values = flat if self._travels == flat.dtype else np.empty(flat.size, self._travels)
+        self.ring.reduce_here(arrays, self._sum_or(), values)
+        self._after(values, len(payloads))
+        return None
+
+    def _sum_or(self) -> str:
+        return "Sum" if self.op == "Average" else self.op
 
     def _before(self, size: int) -> NDArray[Any]:
         """Return what travels: the array itself, scaled in place, or a wider copy."""
         flat = self.array.reshape(-1)
         if self.request.absent:
             flat.fill(0)
-        factor = self.prescale / (self._headroom(size))
+        factor = self.prescale / self._headroom(size)
         if factor != 1.0:
-            self._edit(flat, lambda wide: np.multiply(wide, wide.dtype.type(factor), out=wide))
+            self._scale(flat, factor)
         return flat if self._travels == flat.dtype else flat.astype(self._travels)
+
+    def _scale(self, flat: NDArray[Any], factor: float) -> None:
+        self._edit(flat, lambda wide: np.multiply(wide, wide.dtype.type(factor), out=wide))
 
     def _headroom(self, size: int) -> int:
         """Return the power of two that scales a float16 average down on its way; exact but for subnormal values."""
