@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import cast
 
 from sparse_ring.engine.frames import Frame, pack_cached, pack_request
 from sparse_ring.engine.mismatch import mismatch
@@ -45,7 +46,8 @@ class _Remembered:
     absent: tuple[Request, ...]
 
     def covers(self, requests: tuple[Request, ...]) -> bool:
-        return all(
+        # Tuples compare by identity first, and mostly that is all it takes.
+        return requests == self.present or all(
             request is present or request is absent
             for request, present, absent in zip(requests, self.present, self.absent, strict=True)
         )
@@ -115,23 +117,29 @@ class Agreement:
 
     def _decide(self, name: str) -> Decision:
         pending = self._pending.pop(name)
-        requests = tuple(request for request in pending.requests if request is not None)
+        requests = cast(tuple[Request, ...], tuple(pending.requests))
         cache_id = self._ids.get(name)
         if cache_id is None or not self._remembered[cache_id].covers(requests):
             text = mismatch(requests)
             if text is not None:
                 return Decision(name, requests, MismatchError(name, text))
             self._remember(name, cache_id, requests)
-        complete = all(
-            payload is not None or request.absent for request, payload in zip(requests, pending.payloads, strict=True)
-        )
-        return Decision(name, requests, payloads=tuple(pending.payloads) if complete else ())
+        payloads = tuple(pending.payloads)
+        if None in payloads and not all(
+            payload is not None or request.absent for request, payload in zip(requests, payloads, strict=True)
+        ):
+            payloads = ()
+        return Decision(name, requests, payloads=payloads)
 
     def _remember(self, name: str, cache_id: int | None, requests: tuple[Request, ...]) -> None:
         if cache_id is None and len(self._remembered) >= self.cache_capacity:
             return
         # Ranks mostly say the same: one object for equal requests keeps the cache small and later comparisons cheap.
+        # It is this rank's own, which operations hand over again and again.
         pairs: dict[Request, tuple[Request, Request]] = {}
+        own = requests[self.rank]
+        if not own.absent:
+            pairs[own] = (own, replace(own, absent=True))
         chosen = []
         for request in requests:
             present = replace(request, absent=False) if request.absent else request

@@ -55,7 +55,7 @@ class Engine:
         self.link = Link(transport, config, metrics, timeline)
         self._timeline = self.link.timeline
         self._transport, self._config = transport, config
-        self._control = Control(transport, metrics)
+        self._control = Control(transport, metrics, self.link.patience)
         self._agreement = Agreement(self.rank, self.size)
         self._pace = Pace(self.size)
         self._payload_room_bytes = payload_room_bytes(self.size)
