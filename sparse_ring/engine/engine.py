@@ -146,6 +146,7 @@ class Engine:
     def _compose(self) -> tuple[Frame, list[bytes]]:
         """Return the frame with as many unsent requests as fit, and its entries."""
         frame = Frame(self._round, settings=self._settings())
+        describe = self._agreement.entry
         entries: list[bytes] = []
         offered: list[tuple[int, Operation]] = []
         used_bytes = 0
@@ -153,7 +154,7 @@ class Engine:
         def accept(submitted: Submitted) -> bool:
             nonlocal used_bytes
             try:
-                entry, request = self._agreement.entry(submitted.operation.request)
+                entry, request = describe(submitted.operation.request)
             except ValueError as error:
                 self._queue.finish([submitted.name], [error])
                 return True

@@ -24,7 +24,7 @@ from sparse_ring.errors import MessageError
 ENTRIES_BYTES = 64 << 10
 # Data that travels with requests: at most this in a frame. To the P - 1 other ranks it takes more bytes than by a ring, but
 # for two ranks; EXTRA_BYTES are sent in about the time that the ring's messages need to follow one another.
-PAYLOADS_BYTES = 64 << 10
+PAYLOADS_BYTES = 96 << 10
 EXTRA_BYTES = 16 << 10
 CAPACITY_BYTES = ENTRIES_BYTES + PAYLOADS_BYTES
 MAGIC = 0xA7

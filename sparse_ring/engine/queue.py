@@ -88,8 +88,9 @@ class Queue:
 
     def put(self, operations: Sequence[Operation]) -> list[Handle]:
         """Take operations at once; see ``Engine.submit_all``."""
+        now, waiting = time.monotonic(), self._count_waiting
         entries = [
-            Submitted(operation, Handle(operation.request.name, self._count_waiting), operation.fusion_key is not None)
+            Submitted(operation, Handle(operation.request.name, waiting), operation.fusion_key is not None, now)
             for operation in operations
         ]
         with self._lock:

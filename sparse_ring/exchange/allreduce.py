@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any, cast
 
@@ -14,9 +15,39 @@ from sparse_ring.engine.link import Link
 from sparse_ring.engine.operation import Agreed, Operation, Request
 from sparse_ring.errors import MessageError
 from sparse_ring.exchange.exchanges import Exchanges
+from sparse_ring.exchange.ring import DenseRing
 from sparse_ring.observe.timeline import Track, now
 
 OPS = ("Average", "Sum", "Min", "Max")
+
+
+@dataclass(frozen=True, eq=False)
+class _Reduction:
+    """What all allreduces of equal settings share."""
+
+    ring: DenseRing
+    travels: np.dtype[Any]
+    wire_item_bytes: int
+    dtype: str
+    detail: str
+    fusion_key: tuple[str, str, str]
+
+    @classmethod
+    def of(
+        cls, op: str, wire: str, prescale: float, postscale: float, gradient: bool, dtype: str | None,
+        array: NDArray[Any], exchanges: Exchanges,
+    ) -> _Reduction:  # fmt: skip
+        half = dtype == "bfloat16"
+        ring = exchanges.dense("bfloat16" if half else wire)
+        travels = array.dtype
+        if op == "Average" and travels.kind in "iu" and travels.itemsize < 8 and not half:
+            # Integers travel wider: the sum of ranks may exceed the dtype though its average does not.
+            travels = np.dtype(np.int32 if travels.itemsize < 4 else np.int64)
+        name = dtype or array.dtype.name
+        detail = f"op={op}" + (f", wire={wire}" if wire != "native" else "")
+        detail += "".join(f", {key}={x}" for key, x in (("prescale", prescale), ("postscale", postscale)) if x != 1.0)
+        detail += ", gradient" if gradient else ""
+        return cls(ring, travels, ring.wire.dtype(travels).itemsize, name, detail, ("allreduce", name, detail))
 
 
 class Allreduce(Operation):
@@ -63,25 +94,29 @@ class Allreduce(Operation):
         gradient: bool = False,
         dtype: str | None = None,
     ) -> None:
-        self._check(name, array, op, prescale, postscale)
+        prescale, postscale = float(prescale), float(postscale)
+        # Training asks for the same again and again: what follows from the settings, and the request, are made once.
+        settings = (op, wire, prescale, postscale, gradient, dtype, array.dtype)
+        reduction: _Reduction | None = exchanges.remembered(settings)
+        if reduction is None:
+            self._check(name, array, op, prescale, postscale)
+            reduction = exchanges.remember(
+                settings, _Reduction.of(op, wire, prescale, postscale, gradient, dtype, array, exchanges)
+            )
         self.array, self.op, self.gradient = array, op, gradient
         self.prescale, self.postscale = prescale, postscale
-        self._half = dtype == "bfloat16"
+        self._reduction = reduction
         self._bfloat16 = exchanges.bfloat16
-        self.ring = exchanges.dense("bfloat16" if self._half else wire)
-        self._travels = self._travelling_dtype()
-        detail = f"op={op}" + (f", wire={wire}" if wire != "native" else "")
-        detail += "".join(f", {key}={x}" for key, x in (("prescale", prescale), ("postscale", postscale)) if x != 1.0)
-        self.request = Request(
-            name=name,
-            kind="allreduce",
-            dtype=dtype or array.dtype.name,
-            shape=array.shape,
-            detail=detail + (", gradient" if gradient else ""),
-            absent=absent,
-        )
-        self.nbytes = array.size * self.ring.wire.dtype(self._travels).itemsize
-        self.payload_bytes = 0 if absent else array.size * self._travels.itemsize
+        self._half, self._travels, self.ring = dtype == "bfloat16", reduction.travels, reduction.ring
+        asked = (name, array.shape, absent, reduction)
+        request: Request | None = exchanges.remembered(asked)
+        if request is None:
+            request = exchanges.remember(
+                asked, Request(name, "allreduce", reduction.dtype, array.shape, reduction.detail, absent)
+            )
+        self.request = request
+        self.nbytes = array.size * reduction.wire_item_bytes
+        self.payload_bytes = 0 if absent else array.size * reduction.travels.itemsize
         self._attached_bytes = 0
 
     @staticmethod
@@ -95,17 +130,10 @@ class Allreduce(Operation):
                 f"Tensor '{name}': bool cannot be summed, averaged or scaled; use Min, Max or an integer dtype."
             )
 
-    def _travelling_dtype(self) -> np.dtype[Any]:
-        """Integers travel wider under Average: the sum of ranks may exceed the dtype though its average does not."""
-        dtype = self.array.dtype
-        if self.op == "Average" and dtype.kind in "iu" and dtype.itemsize < 8 and not self._half:
-            return np.dtype(np.int32 if dtype.itemsize < 4 else np.int64)
-        return dtype
-
     @property
     def fusion_key(self) -> Hashable:
         """Kind, dtype, op, wire and factors; all of them are agreed on."""
-        return (self.request.kind, self.request.dtype, self.request.detail)
+        return self._reduction.fusion_key
 
     @classmethod
     def run(cls, batch: Sequence[Agreed], link: Link) -> list[Any]:
