@@ -1,4 +1,4 @@
-"""What the benchmarks share: interleaved timing, tables, JSON with the machine it was measured on."""
+"""What the benchmarks share: interleaved timing, bounds of medians, tables, JSON with the machine it was measured on."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,17 @@ def interleaved(
             if round_number:
                 seconds[name].append(time.perf_counter() - start)
     return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def lower_bound(values: Sequence[float], confidence: float = 0.95) -> float:
+    """Return what the median exceeds with this confidence, whatever the distribution: an order statistic (sign test)."""
+    ordered, tail, index = sorted(values), 0.0, 0
+    while index < len(ordered):
+        tail += comb(len(ordered), index) / 2 ** len(ordered)
+        if tail > 1 - confidence:
+            break
+        index += 1
+    return ordered[index - 1] if index else float("-inf")
 
 
 def parse_arguments(description: str | None) -> argparse.Namespace:

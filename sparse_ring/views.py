@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-ARITHMETIC = (
-    *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128),
-    *(torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool),
+ARITHMETIC = dict.fromkeys(
+    (
+        *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128),
+        *(torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool),
+    )
 )
 
 
@@ -42,9 +44,13 @@ class Work:
                 f"Tensor '{name}': {what} is not supported; give a dense torch tensor (tensor.to_dense())."
             )
         self.tensor, self.name, self._in_place = tensor, name, in_place
-        host = tensor.detach().resolve_conj().resolve_neg().to("cpu", dtype or tensor.dtype).contiguous()
-        if not in_place and host.data_ptr() == tensor.data_ptr():
-            host = host.clone()
+        host = tensor.detach()
+        plain = tensor.is_cpu and tensor.is_contiguous() and not (tensor.is_conj() or tensor.is_neg())
+        if not plain or dtype not in (None, tensor.dtype):
+            host = host.resolve_conj().resolve_neg().to("cpu", dtype or tensor.dtype).contiguous()
+        self._shares_memory = host.data_ptr() == tensor.data_ptr()
+        if not in_place and self._shares_memory:
+            host, self._shares_memory = host.clone(), False
         self._host = host
 
     def array(self) -> NDArray[Any]:
@@ -73,7 +79,7 @@ class Work:
     def result(self) -> torch.Tensor:
         """Return the tensor with the elements as they are now (in place), or a new one like it."""
         if self._in_place:
-            if self._host.data_ptr() != self.tensor.data_ptr():
+            if not self._shares_memory:
                 _copy_back(self.tensor.detach(), self._host)
             return self.tensor
         if self.tensor.device.type == "cpu" and self.tensor.is_contiguous():

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import comb
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.measure import lower_bound
 from benchmarks.slow_link.kinds import COMPUTE_ONLY, DENSE_PEERS, EXCHANGING_EACH_STEP, OURS
-
-
-def lower_bound(values: Sequence[float], confidence: float = 0.95) -> float:
-    """Return what the median exceeds with this confidence, whatever the distribution: an order statistic (sign test)."""
-    ordered, tail, index = sorted(values), 0.0, 0
-    while index < len(ordered):
-        tail += comb(len(ordered), index) / 2 ** len(ordered)
-        if tail > 1 - confidence:
-            break
-        index += 1
-    return ordered[index - 1] if index else float("-inf")
 
 
 def upper_bound(values: Sequence[float], confidence: float = 0.95) -> float:

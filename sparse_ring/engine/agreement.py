@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import cast
 
 from sparse_ring.engine.frames import Frame, pack_cached, pack_request
 from sparse_ring.engine.mismatch import mismatch
@@ -17,18 +18,23 @@ from sparse_ring.errors import MessageError, MismatchError
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """An operation that all ranks have submitted; ``error`` where they mean different things by its name."""
+    """An operation that all ranks have submitted; ``error`` where they mean different things by its name.
+
+    ``payloads`` are as in :class:`~sparse_ring.engine.operation.Agreed`.
+    """
 
     name: str
     requests: tuple[Request, ...]
     error: MismatchError | None = None
+    payloads: tuple[bytes | None, ...] = ()
 
 
 @dataclass(slots=True)
 class _Pending:
-    """Who has submitted a name so far."""
+    """Who has submitted a name so far, and what came along; early payloads wait here."""
 
     requests: list[Request | None]
+    payloads: list[bytes | None]
     count: int = 0
 
 
@@ -40,7 +46,8 @@ class _Remembered:
     absent: tuple[Request, ...]
 
     def covers(self, requests: tuple[Request, ...]) -> bool:
-        return all(
+        # Tuples compare by identity first, and mostly that is all it takes.
+        return requests == self.present or all(
             request is present or request is absent
             for request, present, absent in zip(requests, self.present, self.absent, strict=True)
         )
@@ -87,13 +94,15 @@ class Agreement:
         """
         complete = []
         for rank in range(self.size):
-            for request in frames[rank].requests:
+            frame = frames[rank]
+            for place, request in enumerate(frame.requests):
                 pending = self._pending.get(request.name)
                 if pending is None:
-                    pending = self._pending[request.name] = _Pending([None] * self.size)
+                    pending = self._pending[request.name] = _Pending([None] * self.size, [None] * self.size)
                 if pending.requests[rank] is not None:
                     raise MessageError(f"control frame repeats '{request.name}'", rank=rank)
                 pending.requests[rank] = request
+                pending.payloads[rank] = frame.payloads.get(place)
                 pending.count += 1
                 if pending.count == self.size:
                     complete.append(request.name)
@@ -107,20 +116,30 @@ class Agreement:
         return [rank for rank in range(self.size) if requests[rank] is None and rank not in said]
 
     def _decide(self, name: str) -> Decision:
-        requests = tuple(request for request in self._pending.pop(name).requests if request is not None)
+        pending = self._pending.pop(name)
+        requests = cast(tuple[Request, ...], tuple(pending.requests))
         cache_id = self._ids.get(name)
         if cache_id is None or not self._remembered[cache_id].covers(requests):
             text = mismatch(requests)
             if text is not None:
                 return Decision(name, requests, MismatchError(name, text))
             self._remember(name, cache_id, requests)
-        return Decision(name, requests)
+        payloads = tuple(pending.payloads)
+        if None in payloads and not all(
+            payload is not None or request.absent for request, payload in zip(requests, payloads, strict=True)
+        ):
+            payloads = ()
+        return Decision(name, requests, payloads=payloads)
 
     def _remember(self, name: str, cache_id: int | None, requests: tuple[Request, ...]) -> None:
         if cache_id is None and len(self._remembered) >= self.cache_capacity:
             return
         # Ranks mostly say the same: one object for equal requests keeps the cache small and later comparisons cheap.
+        # It is this rank's own, which operations hand over again and again.
         pairs: dict[Request, tuple[Request, Request]] = {}
+        own = requests[self.rank]
+        if not own.absent:
+            pairs[own] = (own, replace(own, absent=True))
         chosen = []
         for request in requests:
             present = replace(request, absent=False) if request.absent else request

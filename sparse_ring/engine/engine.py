@@ -16,7 +16,17 @@ from collections.abc import Callable, Sequence
 from sparse_ring.config import Config
 from sparse_ring.engine.agreement import Agreement, Decision
 from sparse_ring.engine.control import Control
-from sparse_ring.engine.frames import MOST_ENTRIES, ROOM_BYTES, Frame, Settings, pack_frame, unpack_frame
+from sparse_ring.engine.frames import (
+    MOST_ENTRIES,
+    ROOM_BYTES,
+    Frame,
+    Settings,
+    pack_frame,
+    pack_payload,
+    payload_entry_bytes,
+    payload_room_bytes,
+    unpack_frame,
+)
 from sparse_ring.engine.fusion import buckets
 from sparse_ring.engine.handle import Handle, renewed
 from sparse_ring.engine.link import LOGGER, Link
@@ -45,9 +55,10 @@ class Engine:
         self.link = Link(transport, config, metrics, timeline)
         self._timeline = self.link.timeline
         self._transport, self._config = transport, config
-        self._control = Control(transport, metrics)
+        self._control = Control(transport, metrics, self.link.patience)
         self._agreement = Agreement(self.rank, self.size)
         self._pace = Pace(self.size)
+        self._payload_room_bytes = payload_room_bytes(self.size)
         self._queue = Queue(self.rank, config.fusion_threshold, config.cycle_time / 1000, self._pace.worth_sending)
         self.link.hurry = self._queue.caller_waits
         self._stall = StallCheck(self.rank, config)
@@ -135,25 +146,42 @@ class Engine:
     def _compose(self) -> tuple[Frame, list[bytes]]:
         """Return the frame with as many unsent requests as fit, and its entries."""
         frame = Frame(self._round, settings=self._settings())
+        describe = self._agreement.entry
         entries: list[bytes] = []
+        offered: list[tuple[int, Operation]] = []
         used_bytes = 0
 
         def accept(submitted: Submitted) -> bool:
             nonlocal used_bytes
             try:
-                entry, request = self._agreement.entry(submitted.operation.request)
+                entry, request = describe(submitted.operation.request)
             except ValueError as error:
                 self._queue.finish([submitted.name], [error])
                 return True
             if used_bytes + len(entry) > ROOM_BYTES or len(entries) == MOST_ENTRIES:
                 return False
             used_bytes += len(entry)
+            if submitted.operation.payload_bytes:
+                offered.append((len(entries), submitted.operation))
             entries.append(entry)
             frame.requests.append(request)
             return True
 
         self._queue.take(accept)
+        self._attach(offered, frame, entries)
         return frame, entries
+
+    def _attach(self, offered: Sequence[tuple[int, Operation]], frame: Frame, entries: list[bytes]) -> None:
+        """Let the payloads of operations at these places travel with the frame: all, or none where they are too many.
+
+        A few of them would save nothing: those that are left need an exchange all the same.
+        """
+        if sum(payload_entry_bytes(operation.payload_bytes) for _, operation in offered) > self._payload_room_bytes:
+            return
+        for place, operation in offered:
+            payload = operation.payload(self.size)
+            frame.payloads[place] = payload
+            entries[place] = pack_payload(entries[place], payload)
 
     def _settings(self) -> Settings | None:
         if self.rank == 0 and self._round == 0:
@@ -171,8 +199,9 @@ class Engine:
             if (other.settings is not None) != (peer == 0 and self._round == 0):
                 raise MessageError(f"control frame of round {self._round} with the wrong settings", rank=peer)
             self._frames[peer] = other
+            self.link.metrics.received_bytes += other.payload_bytes
 
-        self._control.exchange(pack_frame(frame, entries), arrived, waiting, self.link.hurry)
+        self._control.exchange(pack_frame(frame, entries), arrived, waiting, self.link.hurry, frame.payload_bytes)
         settings = self._frames[0].settings if 0 in self._frames else None
         if settings is not None:
             self._queue.fusion_threshold = settings.fusion_threshold
@@ -200,7 +229,8 @@ class Engine:
             elif all(request.absent for request in decision.requests):
                 self._queue.finish([decision.name], [None])
             elif submitted is not None:
-                ready.append(Agreed(_taking_part(submitted.operation, decision.requests), decision.requests))
+                operation = _taking_part(submitted.operation, decision.requests)
+                ready.append(Agreed(operation, decision.requests, decision.payloads))
         for batch in buckets(ready, self._queue.fusion_threshold):
             began = now()
             names = [agreed.operation.request.name for agreed in batch] if self._timeline.on else [""]

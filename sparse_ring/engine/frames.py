@@ -5,7 +5,8 @@ Little-endian. Header: u8 magic, u32 round, u8 flags, u16 number of entries, u32
 
 * without ``FULL``: u16 cache id, for a request that all ranks remember;
 * with ``FULL``: u16 name length, u8 kind length, u8 dtype length, u8 dimensions, u16 detail length, u64 each dimension,
-  then the four texts in UTF-8.
+  then the four texts in UTF-8;
+* with ``PAYLOAD``, not of an absent rank: at the end of the entry u32 length and as many bytes of the operation's data.
 
 Frames come from another rank, so every field is checked.
 """
@@ -20,7 +21,12 @@ from dataclasses import dataclass, field
 from sparse_ring.engine.operation import Request
 from sparse_ring.errors import MessageError
 
-CAPACITY_BYTES = 64 << 10
+ENTRIES_BYTES = 64 << 10
+# Data that travels with requests: at most this in a frame. To the P - 1 other ranks it takes more bytes than by a ring, but
+# for two ranks; EXTRA_BYTES are sent in about the time that the ring's messages need to follow one another.
+PAYLOADS_BYTES = 96 << 10
+EXTRA_BYTES = 16 << 10
+CAPACITY_BYTES = ENTRIES_BYTES + PAYLOADS_BYTES
 MAGIC = 0xA7
 
 GOODBYE = 1
@@ -29,14 +35,16 @@ SETTINGS = 2
 ABSENT = 1
 RAGGED = 2
 FULL = 4
+PAYLOAD = 8
 
 _HEADER = struct.Struct("<BIBHI")
 _CHECKED = _HEADER.size - 4
 _SETTINGS = struct.Struct("<QH")
 _CACHED = struct.Struct("<BH")
 _LENGTHS = struct.Struct("<HBBBH")
+_PAYLOAD = struct.Struct("<I")
 
-ROOM_BYTES = CAPACITY_BYTES - _HEADER.size - _SETTINGS.size
+ROOM_BYTES = ENTRIES_BYTES - _HEADER.size - _SETTINGS.size
 MOST_ENTRIES = 65535
 
 
@@ -50,12 +58,35 @@ class Settings:
 
 @dataclass(slots=True)
 class Frame:
-    """One rank's part of a round."""
+    """One rank's part of a round; ``payloads`` by the place of their request."""
 
     round: int
     requests: list[Request] = field(default_factory=list)
     goodbye: bool = False
     settings: Settings | None = None
+    payloads: dict[int, bytes] = field(default_factory=dict)
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of all payloads."""
+        return sum(len(payload) for payload in self.payloads.values())
+
+
+def payload_room_bytes(size: int) -> int:
+    """Return how many bytes of payload entries a frame may have among ``size`` ranks."""
+    if size < 3:
+        return PAYLOADS_BYTES if size == 2 else 0
+    return min(PAYLOADS_BYTES, EXTRA_BYTES * size // ((size - 1) * (size - 2)))
+
+
+def payload_entry_bytes(nbytes: int) -> int:
+    """Return what a payload of so many bytes adds to its entry."""
+    return _PAYLOAD.size + nbytes
+
+
+def pack_payload(entry: bytes, payload: bytes) -> bytes:
+    """Return a request's entry with a payload."""
+    return b"".join((bytes((entry[0] | PAYLOAD,)), entry[1:], _PAYLOAD.pack(len(payload)), payload))
 
 
 def pack_cached(cache_id: int, absent: bool) -> bytes:
@@ -115,17 +146,19 @@ def _unpack(data: bytes, rank: int, cached: Callable[[int, int, bool], Request])
     if flags & SETTINGS:
         frame.settings = Settings(*_SETTINGS.unpack_from(data, at))
         at += _SETTINGS.size
-    for _ in range(count):
+    for place in range(count):
         kind = data[at]
         if kind & FULL:
             request, at = _unpack_request(data, at)
             frame.requests.append(request)
         else:
             kind, cache_id = _CACHED.unpack_from(data, at)
-            if kind & ~ABSENT:
+            if kind & ~(ABSENT | PAYLOAD):
                 raise MessageError(f"entry flags {kind:#x}")
-            frame.requests.append(cached(cache_id, rank, bool(kind)))
+            frame.requests.append(cached(cache_id, rank, bool(kind & ABSENT)))
             at += _CACHED.size
+        if kind & PAYLOAD:
+            frame.payloads[place], at = _unpack_payload(data, at, kind)
     if at != len(data):
         raise MessageError(f"{len(data) - at} bytes too many")
     return frame
@@ -133,7 +166,7 @@ def _unpack(data: bytes, rank: int, cached: Callable[[int, int, bool], Request])
 
 def _unpack_request(data: bytes, at: int) -> tuple[Request, int]:
     flags = data[at]
-    if flags & ~(ABSENT | RAGGED | FULL):
+    if flags & ~(ABSENT | RAGGED | FULL | PAYLOAD):
         raise MessageError(f"entry flags {flags:#x}")
     at += 1
     name_bytes, kind_bytes, dtype_bytes, dimensions, detail_bytes = _LENGTHS.unpack_from(data, at)
@@ -148,3 +181,13 @@ def _unpack_request(data: bytes, at: int) -> tuple[Request, int]:
         at += length
     name, kind, dtype, detail = texts
     return Request(name, kind, dtype, shape, detail, bool(flags & ABSENT), bool(flags & RAGGED)), at
+
+
+def _unpack_payload(data: bytes, at: int, flags: int) -> tuple[bytes, int]:
+    if flags & ABSENT:
+        raise MessageError(f"entry flags {flags:#x}")
+    (length,) = _PAYLOAD.unpack_from(data, at)
+    at += _PAYLOAD.size
+    if at + length > len(data):
+        raise MessageError("a payload is cut short")
+    return data[at : at + length], at + length

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from sparse_ring.config import Config
-from sparse_ring.engine.patience import SPINS, pause
+from sparse_ring.engine.patience import SPINS, Patience
 from sparse_ring.errors import StallError
 from sparse_ring.observe.metrics import Metrics
 from sparse_ring.observe.timeline import Timeline
@@ -23,8 +23,8 @@ DATA_TAGS = 1024
 class Link:
     """This rank's connection to all others; used on the engine's thread only.
 
-    Attributes: ``rank``, ``size``, ``config``, ``metrics``, ``timeline``; ``failure`` is the first error of the transport or the
-    StallError of a wait: after either, the ranks no longer know where the others are, and the engine ends.
+    Attributes: ``rank``, ``size``, ``config``, ``metrics``, ``timeline``, ``patience``. ``failure`` is the first error of the
+    transport or the StallError of a wait: after either, the ranks no longer know where the others are, and the engine ends.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class Link:
         self.failure: BaseException | None = None
         # Whether a thread of this rank does nothing but wait for what is under way.
         self.hurry: Callable[[], bool] = lambda: False
+        self.patience = Patience()
         self._transport = transport
         self._tag = FIRST_DATA_TAG
 
@@ -89,7 +90,7 @@ class Link:
                 warn_after += config.stall_check_time_seconds
             if 0 < config.stall_shutdown_time_seconds <= waited:
                 raise StallError(what, ranks, waited)
-            pause(waited, self.hurry())
+            self.patience.pause(waited, self.hurry())
             pending = [transfer for transfer in pending if not transfer.test()]
 
     def _fail(self, error: BaseException) -> None:

@@ -46,10 +46,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """An operation that every rank has submitted, with what each rank said of it (index = rank)."""
+    """An operation that every rank has submitted, with what each rank said of it (index = rank).
+
+    payloads
+        What came with the requests, None from absent ranks; empty unless every present rank has sent its payload.
+    """
 
     operation: Operation
     requests: tuple[Request, ...]
+    payloads: tuple[bytes | None, ...] = ()
 
 
 class Operation(ABC):
@@ -61,6 +66,8 @@ class Operation(ABC):
         What it adds to a bucket, for the fusion threshold; the same on all ranks.
     prepares
         Whether ``prepare`` does anything.
+    payload_bytes
+        How many bytes of data it can send along with its request; 0: none.
     alternative
         Of an absent operation: makes the one that takes part where the other ranks' is of another kind.
     """
@@ -69,6 +76,7 @@ class Operation(ABC):
 
     request: Request
     nbytes: int
+    payload_bytes: int = 0
     alternative: Callable[[], Operation] | None = None
 
     @property
@@ -84,6 +92,14 @@ class Operation(ABC):
 
         Only where ``prepares``, and on the engine's thread. What fails is for ``run`` to tell.
         """
+
+    def payload(self, size: int) -> bytes:
+        """Return the ``payload_bytes`` bytes that travel with the request to the other ``size - 1`` ranks.
+
+        Called at most once, on the engine's thread, and only where ``payload_bytes`` is not 0. Whether it is, each rank
+        decides by itself, so ``run`` must give the same result with payloads and without.
+        """
+        raise NotImplementedError
 
     @classmethod
     @abstractmethod

@@ -13,6 +13,8 @@ LONGEST_SLEEP_SECONDS = 500e-6
 # While the training thread computes, an eighth of what was waited; while it waits too, nobody else needs this core.
 PATIENT_PART, HURRIED_PART = 8, 32
 YIELDING_SECONDS = 200e-6
+CROWDED_SECONDS = 200e-6
+CROWDED_FOR_SECONDS = 0.1
 
 TIMER_SLACK_NANOSECONDS = 1000
 _PR_SET_TIMERSLACK = 29
@@ -26,13 +28,31 @@ def pause_seconds(waited_seconds: float, hurry: bool = False) -> float:
     return min(max(waited_seconds / part, SHORTEST_SLEEP_SECONDS), LONGEST_SLEEP_SECONDS)
 
 
-def pause(waited_seconds: float, hurry: bool) -> None:
-    """Sleep between two looks. ``hurry``: a caller waits for the outcome and does nothing else."""
-    seconds = pause_seconds(waited_seconds, hurry)
-    if seconds:
+class Patience:
+    """The pauses of one engine. Where giving way costs long, the core is wanted by others, and it sleeps for a while.
+
+    Who gives way on a busy core loses its turn, some milliseconds; who sleeps comes first when it wakes.
+    """
+
+    def __init__(self) -> None:
+        self._crowded_until = 0.0
+
+    def pause(self, waited_seconds: float, hurry: bool) -> None:
+        """Pause between two looks. ``hurry``: a caller waits for the outcome and does nothing else."""
+        seconds = pause_seconds(waited_seconds, hurry)
+        if seconds == 0.0:
+            began = time.monotonic()
+            if began >= self._crowded_until:
+                os.sched_yield()
+                self.gave_way(began, time.monotonic())
+                return
+            seconds = SHORTEST_SLEEP_SECONDS
         time.sleep(seconds)
-    else:
-        os.sched_yield()
+
+    def gave_way(self, began: float, ended: float) -> None:
+        """Take note of how long giving way took, in seconds of ``time.monotonic``."""
+        if ended - began > CROWDED_SECONDS:
+            self._crowded_until = ended + CROWDED_FOR_SECONDS
 
 
 def sleep_precisely() -> None:

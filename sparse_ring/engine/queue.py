@@ -62,7 +62,8 @@ class Queue:
         self.fusion_threshold = fusion_threshold
         self._rank, self._cycle_seconds, self._worth_sending = rank, cycle_seconds, worth_sending
         # Reentrant: a signal handler or finalizer may call in while its own thread holds the lock.
-        self._wake = threading.Condition(threading.RLock())
+        self._lock = threading.RLock()
+        self._wake = threading.Condition(self._lock)
         self._open: dict[str, Submitted] = {}
         self._unsent: deque[Submitted] = deque()
         self._unprepared: deque[Operation] = deque()
@@ -87,19 +88,23 @@ class Queue:
 
     def put(self, operations: Sequence[Operation]) -> list[Handle]:
         """Take operations at once; see ``Engine.submit_all``."""
+        now, waiting = time.monotonic(), self._count_waiting
         entries = [
-            Submitted(operation, Handle(operation.request.name, self._count_waiting), operation.fusion_key is not None)
+            Submitted(operation, Handle(operation.request.name, waiting), operation.fusion_key is not None, now)
             for operation in operations
         ]
-        with self._wake:
+        with self._lock:
             self._check(entries)
             lost_rank = self._lost_rank
             if lost_rank is None and entries:
-                self._open.update((entry.name, entry) for entry in entries)
                 self._unsent.extend(entries)
-                self._unprepared.extend(entry.operation for entry in entries if entry.operation.prepares)
-                self._unsent_bytes += sum(entry.operation.nbytes for entry in entries)
-                self._unsent_fusable += sum(entry.fusable for entry in entries)
+                for entry in entries:
+                    operation = entry.operation
+                    self._open[operation.request.name] = entry
+                    self._unsent_bytes += operation.nbytes
+                    self._unsent_fusable += entry.fusable
+                    if operation.prepares:
+                        self._unprepared.append(operation)
                 if not self._collecting or self._hurry():
                     self._wake.notify()
         if lost_rank is not None:
@@ -112,7 +117,7 @@ class Queue:
 
         Raises the failure once there is one.
         """
-        with self._wake:
+        with self._lock:
             while True:
                 if self._failure is not None:
                     raise self._failure
@@ -149,18 +154,20 @@ class Queue:
 
     def take(self, accept: Callable[[Submitted], bool]) -> None:
         """Offer the unsent operations in order; those before the first refusal count as sent."""
-        sent = []
+        sent_bytes = sent_fusable = 0
         while self._unsent and accept(self._unsent[0]):
-            sent.append(self._unsent.popleft())
-        with self._wake:
-            self._unsent_bytes -= sum(entry.operation.nbytes for entry in sent)
-            self._unsent_fusable -= sum(entry.fusable for entry in sent)
+            entry = self._unsent.popleft()
+            sent_bytes += entry.operation.nbytes
+            sent_fusable += entry.fusable
+        with self._lock:
+            self._unsent_bytes -= sent_bytes
+            self._unsent_fusable -= sent_fusable
             self._leftover = bool(self._unsent)
             self._quiet_since = 0.0
 
     def open_operations(self) -> list[Submitted]:
         """Return what is in flight, oldest first."""
-        with self._wake:
+        with self._lock:
             return list(self._open.values())
 
     def find(self, name: str) -> Submitted | None:
@@ -169,7 +176,7 @@ class Queue:
 
     def finish(self, names: Sequence[str], results: Sequence[object]) -> None:
         """Set outcomes; an exception instance fails its handle. The names are free before the callers wake."""
-        with self._wake:
+        with self._lock:
             finished = [self._open.pop(name, None) for name in names]
         for submitted, result in zip(finished, results, strict=True):
             if submitted is None:
@@ -181,26 +188,26 @@ class Queue:
 
     def close(self) -> None:
         """Refuse new operations and ask for the last turn."""
-        with self._wake:
+        with self._lock:
             self._closing = True
             self._wake.notify()
 
     def lose(self, rank: int) -> None:
         """Fail all open and later operations with RankLostError."""
-        with self._wake:
+        with self._lock:
             self._lost_rank = rank
         self.fail_open(lambda name: RankLostError(rank, name))
 
     def fail(self, cause: BaseException) -> None:
         """Fail all open and later operations, naming the cause; the first cause stays."""
-        with self._wake:
+        with self._lock:
             self._failure = self._failure or cause
             self._wake.notify()
         self.fail_open(self._stopped)
 
     def fail_open(self, error: Callable[[str], BaseException]) -> None:
         """Fail everything in flight, each with the error that is made from its name."""
-        with self._wake:
+        with self._lock:
             names = list(self._open)
             self._unsent.clear()
             self._unprepared.clear()
@@ -226,7 +233,7 @@ class Queue:
         )
 
     def _count_waiting(self, change: int) -> None:
-        with self._wake:
+        with self._lock:
             self._callers_waiting += change
             if change > 0:
                 self._wake.notify()
@@ -246,9 +253,10 @@ class Queue:
             raise NotInitializedError(f"The engine of rank {self._rank}")
         seen: set[str] = set()
         for entry in entries:
-            if entry.name in self._open or entry.name in seen:
+            name = entry.operation.request.name
+            if name in self._open or name in seen:
                 raise ValueError(
                     f"Tensor '{entry.name}' is still in flight on rank {self._rank}: wait for its handle before "
                     f"submitting it again, or give the second operation another name."
                 )
-            seen.add(entry.name)
+            seen.add(name)

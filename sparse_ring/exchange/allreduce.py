@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any, cast
 
@@ -12,10 +13,41 @@ from numpy.typing import NDArray
 
 from sparse_ring.engine.link import Link
 from sparse_ring.engine.operation import Agreed, Operation, Request
+from sparse_ring.errors import MessageError
 from sparse_ring.exchange.exchanges import Exchanges
+from sparse_ring.exchange.ring import DenseRing
 from sparse_ring.observe.timeline import Track, now
 
 OPS = ("Average", "Sum", "Min", "Max")
+
+
+@dataclass(frozen=True, eq=False)
+class _Reduction:
+    """What all allreduces of equal settings share."""
+
+    ring: DenseRing
+    travels: np.dtype[Any]
+    wire_item_bytes: int
+    dtype: str
+    detail: str
+    fusion_key: tuple[str, str, str]
+
+    @classmethod
+    def of(
+        cls, op: str, wire: str, prescale: float, postscale: float, gradient: bool, dtype: str | None,
+        array: NDArray[Any], exchanges: Exchanges,
+    ) -> _Reduction:  # fmt: skip
+        half = dtype == "bfloat16"
+        ring = exchanges.dense("bfloat16" if half else wire)
+        travels = array.dtype
+        if op == "Average" and travels.kind in "iu" and travels.itemsize < 8 and not half:
+            # Integers travel wider: the sum of ranks may exceed the dtype though its average does not.
+            travels = np.dtype(np.int32 if travels.itemsize < 4 else np.int64)
+        name = dtype or array.dtype.name
+        detail = f"op={op}" + (f", wire={wire}" if wire != "native" else "")
+        detail += "".join(f", {key}={x}" for key, x in (("prescale", prescale), ("postscale", postscale)) if x != 1.0)
+        detail += ", gradient" if gradient else ""
+        return cls(ring, travels, ring.wire.dtype(travels).itemsize, name, detail, ("allreduce", name, detail))
 
 
 class Allreduce(Operation):
@@ -62,24 +94,30 @@ class Allreduce(Operation):
         gradient: bool = False,
         dtype: str | None = None,
     ) -> None:
-        self._check(name, array, op, prescale, postscale)
+        prescale, postscale = float(prescale), float(postscale)
+        # Training asks for the same again and again: what follows from the settings, and the request, are made once.
+        settings = (op, wire, prescale, postscale, gradient, dtype, array.dtype)
+        reduction: _Reduction | None = exchanges.remembered(settings)
+        if reduction is None:
+            self._check(name, array, op, prescale, postscale)
+            reduction = exchanges.remember(
+                settings, _Reduction.of(op, wire, prescale, postscale, gradient, dtype, array, exchanges)
+            )
         self.array, self.op, self.gradient = array, op, gradient
         self.prescale, self.postscale = prescale, postscale
-        self._half = dtype == "bfloat16"
+        self._reduction = reduction
         self._bfloat16 = exchanges.bfloat16
-        self.ring = exchanges.dense("bfloat16" if self._half else wire)
-        self._travels = self._travelling_dtype()
-        detail = f"op={op}" + (f", wire={wire}" if wire != "native" else "")
-        detail += "".join(f", {key}={x}" for key, x in (("prescale", prescale), ("postscale", postscale)) if x != 1.0)
-        self.request = Request(
-            name=name,
-            kind="allreduce",
-            dtype=dtype or array.dtype.name,
-            shape=array.shape,
-            detail=detail + (", gradient" if gradient else ""),
-            absent=absent,
-        )
-        self.nbytes = array.size * self.ring.wire.dtype(self._travels).itemsize
+        self._half, self._travels, self.ring = dtype == "bfloat16", reduction.travels, reduction.ring
+        asked = (name, array.shape, absent, reduction)
+        request: Request | None = exchanges.remembered(asked)
+        if request is None:
+            request = exchanges.remember(
+                asked, Request(name, "allreduce", reduction.dtype, array.shape, reduction.detail, absent)
+            )
+        self.request = request
+        self.nbytes = array.size * reduction.wire_item_bytes
+        self.payload_bytes = 0 if absent else array.size * reduction.travels.itemsize
+        self._attached_bytes = 0
 
     @staticmethod
     def _check(name: str, array: NDArray[Any], op: str, prescale: float, postscale: float) -> None:
@@ -92,32 +130,27 @@ class Allreduce(Operation):
                 f"Tensor '{name}': bool cannot be summed, averaged or scaled; use Min, Max or an integer dtype."
             )
 
-    def _travelling_dtype(self) -> np.dtype[Any]:
-        """Integers travel wider under Average: the sum of ranks may exceed the dtype though its average does not."""
-        dtype = self.array.dtype
-        if self.op == "Average" and dtype.kind in "iu" and dtype.itemsize < 8 and not self._half:
-            return np.dtype(np.int32 if dtype.itemsize < 4 else np.int64)
-        return dtype
-
     @property
     def fusion_key(self) -> Hashable:
         """Kind, dtype, op, wire and factors; all of them are agreed on."""
-        return (self.request.kind, self.request.dtype, self.request.detail)
+        return self._reduction.fusion_key
 
     @classmethod
     def run(cls, batch: Sequence[Agreed], link: Link) -> list[Any]:
-        """Scale, reduce all arrays of the bucket in one ring, average."""
+        """Scale, reduce the arrays of the bucket, average: those whose payloads are here at once, the others in one ring."""
         started, sent = time.perf_counter(), link.metrics.sent_bytes
         operations = [cast(Allreduce, agreed.operation) for agreed in batch]
         first = operations[0]
-        what = f"allreduce '{first.request.name}'" + (f" and {len(batch) - 1} more" if len(batch) > 1 else "")
+        results: list[Any] = [operation.array for operation in operations]
         with np.errstate(all="ignore"):
-            travelling = [operation._before(link.size) for operation in operations]
-            at = now()
-            first.ring.allreduce(travelling, "Sum" if first.op == "Average" else first.op, link, what)
-            link.timeline.work("exchange", at, Track.EXCHANGE, sent_bytes=link.metrics.sent_bytes - sent)
-            for operation, values in zip(operations, travelling, strict=True):
-                operation._after(values, link.size)
+            left = []
+            for place, agreed in enumerate(batch):
+                if not agreed.payloads:
+                    left.append(operations[place])
+                elif (error := operations[place]._reduce(agreed.payloads)) is not None:
+                    results[place] = error
+            if left:
+                cls._run_ring(left, link)
         if first.gradient:
             metrics = link.metrics
             elements = sum(operation.array.size for operation in operations)
@@ -125,18 +158,64 @@ class Allreduce(Operation):
             metrics.message_bytes += sum(operation.nbytes for operation in operations)
             metrics.ring_bytes += 4 * elements * 2 * (link.size - 1) / link.size
             metrics.gradient_wire_bytes += metrics.sent_bytes - sent
+            metrics.gradient_wire_bytes += sum(op._attached_bytes for op in operations) * (link.size - 1)
             metrics.add_exchange(started)
-        return [operation.array for operation in operations]
+        return results
+
+    @classmethod
+    def _run_ring(cls, operations: Sequence[Allreduce], link: Link) -> None:
+        first, sent = operations[0], link.metrics.sent_bytes
+        more = f" and {len(operations) - 1} more" if len(operations) > 1 else ""
+        travelling = [operation._before(link.size) for operation in operations]
+        at = now()
+        first.ring.allreduce(travelling, first._sum_or(), link, f"allreduce '{first.request.name}'{more}")
+        link.timeline.work("exchange", at, Track.EXCHANGE, sent_bytes=link.metrics.sent_bytes - sent)
+        for operation, values in zip(operations, travelling, strict=True):
+            operation._after(values, link.size)
+
+    def payload(self, size: int) -> bytes:
+        """Return what would travel by the ring, before it is rounded to the wire; the array stays as it is."""
+        flat = self.array.reshape(-1)
+        factor = self.prescale / self._headroom(size)
+        if factor != 1.0:
+            flat = flat.copy()
+            self._scale(flat, factor)
+        data = flat.astype(self._travels, copy=False).tobytes()
+        self._attached_bytes = len(data)
+        return data
+
+    def _reduce(self, payloads: Sequence[bytes | None]) -> MessageError | None:
+        """Reduce all ranks' payloads into the array; returns the error where one of them has a wrong length."""
+        flat = self.array.reshape(-1)
+        nbytes = flat.size * self._travels.itemsize
+        arrays = []
+        for rank, payload in enumerate(payloads):
+            if payload is None:
+                payload = bytes(nbytes)
+            if len(payload) != nbytes:
+                text = f"payload of {len(payload)} bytes instead of {nbytes}"
+                return MessageError(text, rank=rank, parameter=self.request.name)
+            arrays.append(np.frombuffer(payload, self._travels))
+        values = flat if self._travels == flat.dtype else np.empty(flat.size, self._travels)
+        self.ring.reduce_here(arrays, self._sum_or(), values)
+        self._after(values, len(payloads))
+        return None
+
+    def _sum_or(self) -> str:
+        return "Sum" if self.op == "Average" else self.op
 
     def _before(self, size: int) -> NDArray[Any]:
         """Return what travels: the array itself, scaled in place, or a wider copy."""
         flat = self.array.reshape(-1)
         if self.request.absent:
             flat.fill(0)
-        factor = self.prescale / (self._headroom(size))
+        factor = self.prescale / self._headroom(size)
         if factor != 1.0:
-            self._edit(flat, lambda wide: np.multiply(wide, wide.dtype.type(factor), out=wide))
+            self._scale(flat, factor)
         return flat if self._travels == flat.dtype else flat.astype(self._travels)
+
+    def _scale(self, flat: NDArray[Any], factor: float) -> None:
+        self._edit(flat, lambda wide: np.multiply(wide, wide.dtype.type(factor), out=wide))
 
     def _headroom(self, size: int) -> int:
         """Return the power of two that scales a float16 average down on its way; exact but for subnormal values."""

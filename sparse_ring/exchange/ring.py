@@ -33,15 +33,21 @@ _BUFFERS = 3
 Piece = tuple[NDArray[Any], int]
 
 
+def _bounds(elements: int, number: int, size: int) -> tuple[int, int]:
+    """Return where part ``number`` of an array starts and stops."""
+    length, longer = divmod(elements, size)
+    start = number * length + min(number, longer)
+    return start, start + length + (number < longer)
+
+
 class _Chunk:
     """One chunk: part ``number`` of every array, laid end to end. Offsets count elements."""
 
     def __init__(self, arrays: Sequence[NDArray[Any]], number: int, size: int) -> None:
         self._parts = []
         for array in arrays:
-            length, longer = divmod(len(array), size)
-            start = number * length + min(number, longer)
-            self._parts.append(array[start : start + length + (number < longer)])
+            start, stop = _bounds(len(array), number, size)
+            self._parts.append(array[start:stop])
         self._ends = list(accumulate(len(part) for part in self._parts))
         self.elements = self._ends[-1]
 
@@ -84,6 +90,26 @@ class DenseRing(Reduce):
         if link.size == 1 or not arrays:
             return
         _Turn(self, arrays, op, link, what).run(self._window_bytes, self._segment_bytes, self._scratch)
+
+    def reduce_here(self, ranks: Sequence[NDArray[Any]], op: str, out: NDArray[Any]) -> None:
+        """Write into ``out`` what ``allreduce`` would leave of one 1-D array of each rank (index = rank), bit for bit.
+
+        ``out`` has their dtype and shares no memory with them.
+        """
+        size, wire = len(ranks), self.wire
+        dtype = wire.dtype(out.dtype)
+        # Where elements travel as they are, the result's own memory can hold the partial results.
+        partial = out if dtype == out.dtype else np.empty(len(out), dtype)
+        for first in range(size):
+            start, stop = _bounds(len(out), first, size)
+            if start == stop:
+                break
+            segment = partial[start:stop]
+            wire.pack(ranks[first][start:stop], segment)
+            for step in range(1, size):
+                wire.accumulate(ranks[(first + step) % size][start:stop], segment, op)
+            if partial is not out:
+                wire.unpack(segment, out[start:stop])
 
 
 class _Turn:

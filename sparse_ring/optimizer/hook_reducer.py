@@ -46,7 +46,8 @@ class HookReducer(GradientReducer):
         for record in missing:
             staging = now()
             operations.append(self._operation(record))
-            timeline.span(Track.TRAINING, f"submit {record.name}", staging)
+            if timeline.on:
+                timeline.span(Track.TRAINING, f"submit {record.name}", staging)
         handles = self.session.submit_all(operations)
         for record, handle in zip(missing, handles, strict=True):
             record.handle, record.at_step = handle, True

@@ -14,6 +14,8 @@ from sparse_ring.views import Work
 class Record:
     """A parameter's way, what is in flight of it, how often backward has reached it since the last step.
 
+    name, recipe
+        The parameter's name, as in errors and checkpoints, and how it is compressed.
     key
         Name of its operations, unique among all optimizers of the rank.
     pipeline
@@ -28,6 +30,8 @@ class Record:
         self, parameter: torch.Tensor, planned: PlannedParameter, key: str, pipeline: ParameterPipeline | None
     ) -> None:
         self.parameter, self.planned, self.key, self.pipeline = parameter, planned, key, pipeline
+        self.name: str = planned.name
+        self.recipe: Recipe = planned.recipe
         self.momentum, self.nesterov = 0.0, False
         self.passes = 0
         self._seen: tuple[torch.Tensor, int] | None = None
@@ -35,16 +39,6 @@ class Record:
         self.at_step = False
         self.work: Work | None = None
         self.hook: torch.utils.hooks.RemovableHandle | None = None
-
-    @property
-    def name(self) -> str:
-        """The parameter's name, as in errors and checkpoints."""
-        return self.planned.name
-
-    @property
-    def recipe(self) -> Recipe:
-        """How it is compressed."""
-        return self.planned.recipe
 
     @property
     def keeps_velocity(self) -> bool:

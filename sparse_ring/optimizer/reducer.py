@@ -124,7 +124,7 @@ class GradientReducer(ABC):
         if gradient.layout == torch.sparse_coo:
             record.work = None
             return self._row_operation(record, gradient)
-        if expanded_dimensions(gradient):
+        if not gradient.is_contiguous() and expanded_dimensions(gradient):
             # Other ranks' gradients, or a selection of this one, are not constant there: the shared one needs every element.
             gradient = gradient.contiguous()
         dtype = torch.float32 if record.pipeline is not None else gradient.dtype

@@ -47,6 +47,8 @@ class MpiTransport(Transport):
                 "don't lower mpi4py.rc.thread_level, and use an MPI library that supports it."
             )
         self._mpi: Any = MPI
+        self._byte: Any = MPI.BYTE
+        self._status: Any = MPI.Status()
         self._parent: Any = MPI.COMM_WORLD if comm is None else comm
         self._comm: Any = None
         self._piece_bytes = piece_bytes
@@ -77,9 +79,13 @@ class MpiTransport(Transport):
     def isend(self, data: Bytes, destination: int, tag: int) -> Transfer:
         """Start all pieces of a message at once."""
         transfer = _Send(self, data)
+        if len(data) < self._piece_bytes:
+            transfer.requests.append(self._comm.Isend([data, self._byte], destination, tag))
+            self._unfinished.add(transfer)
+            return transfer
         for start in range(0, len(data) + 1, self._piece_bytes):
             piece = data[start : start + self._piece_bytes]
-            transfer.requests.append(self._comm.Isend([piece, self._mpi.BYTE], destination, tag))
+            transfer.requests.append(self._comm.Isend([piece, self._byte], destination, tag))
         self._unfinished.add(transfer)
         return transfer
 
@@ -115,15 +121,14 @@ class MpiTransport(Transport):
 
     def start_receive(self, piece: Bytes, source: int, tag: int) -> Request:
         """Post the receive of one piece."""
-        request: Request = self._comm.Irecv([piece, self._mpi.BYTE], source, tag)
+        request: Request = self._comm.Irecv([piece, self._byte], source, tag)
         return request
 
     def test(self, request: Request) -> int | None:
         """Return how many bytes a piece brought, or None while it travels. Raises mpi4py's exceptions."""
-        status = self._mpi.Status()
-        if not request.Test(status):
+        if not request.Test(self._status):
             return None
-        count: int = status.Get_count(self._mpi.BYTE)
+        count: int = self._status.Get_count(self._byte)
         return count
 
     def truncated(self, error: Exception) -> bool:

@@ -12,7 +12,7 @@ import pytest
 
 from sparse_ring.config import Config
 from sparse_ring.engine.engine import Engine
-from sparse_ring.engine.frames import CAPACITY_BYTES, pack_request
+from sparse_ring.engine.frames import ROOM_BYTES, pack_request
 from sparse_ring.engine.link import Link
 from sparse_ring.engine.mismatch import mismatch
 from sparse_ring.engine.operation import Request
@@ -156,7 +156,7 @@ def test_requests_that_exceed_a_frame_take_several_rounds() -> None:
 
     config = Config(cycle_time=NEVER_MILLISECONDS)
     spent = run_ranks(3, program, config)
-    assert min(spent) > 2 * 3 * CAPACITY_BYTES
+    assert min(spent) > 2 * 3 * ROOM_BYTES
 
 
 def test_a_request_that_fits_no_frame_fails_alone() -> None:

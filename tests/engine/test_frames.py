@@ -8,12 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparse_ring.engine.frames import (
+    PAYLOADS_BYTES,
     ROOM_BYTES,
     Frame,
     Settings,
     pack_cached,
     pack_frame,
+    pack_payload,
     pack_request,
+    payload_room_bytes,
     unpack_frame,
 )
 from sparse_ring.engine.operation import Request
@@ -42,12 +45,19 @@ def with_checksum(body: bytes, count: int, *, magic: int = 0xA7, flags: int = 0)
     st.integers(0, 2**32 - 1),
     st.booleans(),
     st.none() | st.builds(Settings, st.integers(0, 2**64 - 1), st.integers(0, 65535)),
+    st.lists(st.none() | st.binary(max_size=300), min_size=20, max_size=20),
 )
 def test_a_frame_comes_back_as_it_was(
-    requests: list[Request], number: int, goodbye: bool, settings: Settings | None
+    requests: list[Request], number: int, goodbye: bool, settings: Settings | None, data: list[bytes | None]
 ) -> None:
     frame = Frame(number, requests, goodbye, settings)
-    assert unpack_frame(pack_frame(frame, [pack_request(request) for request in requests]), 1, cached) == frame
+    entries = [pack_request(request) for request in requests]
+    for place, (request, payload) in enumerate(zip(requests, data, strict=False)):
+        if payload is not None and not request.absent:
+            frame.payloads[place] = payload
+            entries[place] = pack_payload(entries[place], payload)
+    assert unpack_frame(pack_frame(frame, entries), 1, cached) == frame
+    assert frame.payload_bytes == sum(map(len, frame.payloads.values()))
 
 
 def test_golden_bytes() -> None:
@@ -63,12 +73,32 @@ def test_golden_bytes() -> None:
     assert unpack_frame(data, 4, cached).requests == [Request("known.2@4", "allreduce", absent=True), request]
 
 
+def test_golden_bytes_of_payloads() -> None:
+    request = Request("w", "allreduce", "int8", (2,))
+    entries = [pack_payload(pack_cached(1, absent=False), b"abc"), pack_payload(pack_request(request), b"")]
+    data = pack_frame(Frame(1), entries)
+    assert data[12:].hex(" ") == " ".join([
+        "08", "01 00", "03 00 00 00", "61 62 63",
+        "0c", "01 00", "09", "04", "01", "00 00", "02 00 00 00 00 00 00 00",
+        "77", "61 6c 6c 72 65 64 75 63 65", "69 6e 74 38", "00 00 00 00",
+    ])  # fmt: skip
+    assert unpack_frame(data, 4, cached).payloads == {0: b"abc", 1: b""}
+
+
+def test_more_ranks_leave_less_room_for_payloads() -> None:
+    rooms = [payload_room_bytes(size) for size in (1, 2, 3, 4, 8, 1024)]
+    assert rooms[0] == 0
+    assert rooms[1] == PAYLOADS_BYTES
+    assert rooms[1:] == sorted(rooms[1:], reverse=True)
+
+
 def test_a_remembered_request_takes_three_bytes() -> None:
     assert len(pack_cached(65535, absent=False)) == 3
 
 
 def test_every_flipped_bit_and_every_cut_is_noticed() -> None:
     entries = [pack_cached(1, absent=False), pack_request(Request("weight", "gradient", "float32", (4,)))]
+    entries.append(pack_payload(pack_cached(2, absent=False), b"data"))
     data = pack_frame(Frame(3, settings=Settings(1, 2)), entries)
     damaged = [data[:length] for length in range(len(data))]
     damaged += [
@@ -89,7 +119,12 @@ def test_every_flipped_bit_and_every_cut_is_noticed() -> None:
         (with_checksum(b"\x00\x01\x00\x00", 1), "1 bytes too many"),
         (with_checksum(b"\x00\x03\x00", 1), "IndexError: list index out of range"),
         (with_checksum(b"\x02\x01\x00", 1), "entry flags 0x2"),
-        (with_checksum(b"\x0c", 1), "entry flags 0xc"),
+        (with_checksum(b"\x14", 1), "entry flags 0x14"),
+        (with_checksum(b"\x10\x01\x00", 1), "entry flags 0x10"),
+        (with_checksum(b"\x09\x01\x00\x00\x00\x00\x00", 1), "entry flags 0x9"),
+        (with_checksum(b"\x08\x01\x00\x03\x00\x00\x00ab", 1), "a payload is cut short"),
+        (with_checksum(b"\x08\x01\x00\xff\xff\xff\xffab", 1), "a payload is cut short"),
+        (with_checksum(b"\x08\x01\x00\x03\x00", 1), "error: unpack_from requires"),
         (with_checksum(b"\x04\x05\x00\x00\x00\x00\x00\x00abcd", 1), "a text is cut short"),
         (with_checksum(b"\x04\x01\x00\x00\x00\x00\x00\x00\xff", 1), "UnicodeDecodeError"),
         (with_checksum(b"\x04\x00\x00\x00\x00\x09\x00\x00abcd", 1), "error: unpack_from requires"),
