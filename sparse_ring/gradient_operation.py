@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from sparse_ring.pipeline import Decoded, Floats, ParameterPipeline
 logger = logging.getLogger(__name__)
 
 MOST_NAMES = 5
+
+# What each rank sent of one parameter, by rank; an error where it was damaged.
+Parts = list[Decoded | MessageError]
 
 
 @dataclass
@@ -50,10 +53,12 @@ class GradientOperation(Operation):
 
     KIND: ClassVar[str] = "gradient"
     prepares: ClassVar[bool] = True
+    gathers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self._frame: NDArray[np.uint8] | None = None
         self._failure: Exception | None = None
+        self._attached_bytes = 0
         parameter = self.parameter
         keep = parameter.keep(self.step)
         # Most steps ask for what the step before asked for: the same object, which is also quick to compare.
@@ -105,61 +110,101 @@ class GradientOperation(Operation):
             self._failure = error
         link.timeline.work("compress", at, bytes=nbytes)
 
+    @property
+    def payload_bytes(self) -> int:  # type: ignore[override]
+        """What its own message takes at most, which all ranks decide by alike; 0 until the frame is there."""
+        return 0 if self._frame is None else message_bound((self.frame_bound,))
+
+    def payload(self, size: int) -> bytes:
+        """Return the message of this parameter alone."""
+        data = _message([self]).tobytes()
+        self._attached_bytes = len(data)
+        return data
+
     @classmethod
     def run(cls, batch: Sequence[Agreed], link: Link) -> list[Any]:
-        """Put all members' frames into one message, exchange it, and aggregate member by member in rank order."""
-        began = time.perf_counter()
-        operations = [agreed.operation for agreed in batch]
-        steps = [operation for operation in operations if isinstance(operation, GradientOperation)]
-        shared = steps[0].parameter.shared
-        timeline = link.timeline
-        message, failure = _joined(steps, link)
-        parts: list[list[Decoded | MessageError]] = [[] for _ in range(link.size)]
+        """Bring all ranks' frames together, and aggregate member by member in rank order.
 
-        def arrived(rank: int, data: NDArray[np.uint8]) -> None:
-            at = now()
-            parts[rank] = _decode(steps, data, rank)
-            timeline.work("decode", at, of_rank=rank, bytes=data.size)
-
-        sent_before, at = link.metrics.sent_bytes, now()
-        what, most_bytes = (
-            f"gradients from '{steps[0].request.name}' on",
-            message_bound(step.frame_bound for step in steps),
-        )
-        shared.exchange.allgather(message, [most_bytes] * link.size, link, what, arrived)
-        timeline.work("exchange", at, Track.EXCHANGE, sent_bytes=link.metrics.sent_bytes - sent_before)
-        if failure is not None:
-            raise failure
+        Frames that came with the requests are here; the others travel now, as one message a rank.
+        """
+        began, sent_before = time.perf_counter(), link.metrics.sent_bytes
+        steps = [cast(GradientOperation, agreed.operation) for agreed in batch]
+        here = [bool(agreed.payloads) and None not in agreed.payloads for agreed in batch]
+        left = [step for step, rode in zip(steps, here, strict=True) if not rode]
+        travelled = iter(_exchange(left, link)) if left else iter(())
+        parts = [
+            _parts_of(step, agreed.payloads, link) if rode else next(travelled)
+            for step, agreed, rode in zip(steps, batch, here, strict=True)
+        ]
         _warn_nonfinite(steps, parts)
         at = now()
-        results = [_aggregate(step, [part[i] for part in parts], link) for i, step in enumerate(steps)]
-        timeline.work("aggregate", at)
-        _count(steps, message.size, link, sent_before, began)
+        results = [_aggregate(step, part, link) for step, part in zip(steps, parts, strict=True)]
+        link.timeline.work("aggregate", at)
+        _count(steps, link, sent_before, began)
         return results
 
 
-def _joined(steps: Sequence[GradientOperation], link: Link) -> tuple[NDArray[np.uint8], Exception | None]:
-    """Return this rank's message; where compressing failed, one without frames, which the others refuse instead of waiting."""
+def _message(steps: Sequence[GradientOperation]) -> NDArray[np.uint8]:
+    """Return this rank's frames as one message, valid until the next."""
     shared = steps[0].parameter.shared
+    shared.writer.begin(steps[0].step & 0xFFFFFFFF, shared.plan)
+    for step in steps:
+        assert step._frame is not None
+        shared.writer.add(step._frame)
+    return shared.writer.finish()
+
+
+def _exchange(steps: Sequence[GradientOperation], link: Link) -> list[Parts]:
+    """Bring every rank's message of these to every rank; returns for each step what each rank sent.
+
+    Where compressing failed on this rank, its message has no frames: the others refuse it instead of waiting for it.
+    """
+    shared, timeline = steps[0].parameter.shared, link.timeline
     for step in steps:
         step._compress(link)
-    shared.writer.begin(steps[0].step & 0xFFFFFFFF, shared.plan)
     failure = next((step._failure for step in steps if step._failure is not None), None)
     if failure is None:
-        for step in steps:
-            assert step._frame is not None
-            shared.writer.add(step._frame)
-    return shared.writer.finish(), failure
+        message = _message(steps)
+    else:
+        shared.writer.begin(steps[0].step & 0xFFFFFFFF, shared.plan)
+        message = shared.writer.finish()
+    ranks: list[Parts] = [[] for _ in range(link.size)]
+
+    def arrived(rank: int, data: NDArray[np.uint8]) -> None:
+        at = now()
+        ranks[rank] = _decode(steps, data, rank)
+        timeline.work("decode", at, of_rank=rank, bytes=data.size)
+
+    sent_before, at = link.metrics.sent_bytes, now()
+    most_bytes = message_bound(step.frame_bound for step in steps)
+    what = f"gradients from '{steps[0].request.name}' on"
+    shared.exchange.allgather(message, [most_bytes] * link.size, link, what, arrived)
+    timeline.work("exchange", at, Track.EXCHANGE, sent_bytes=link.metrics.sent_bytes - sent_before)
+    if failure is not None:
+        raise failure
+    link.metrics.message_bytes += message.size
+    return [[part[place] for part in ranks] for place in range(len(steps))]
 
 
-def _decode(steps: Sequence[GradientOperation], data: NDArray[np.uint8], rank: int) -> list[Decoded | MessageError]:
+def _parts_of(step: GradientOperation, payloads: Sequence[bytes | None], link: Link) -> Parts:
+    """Return what each rank sent of a parameter whose messages came with the requests."""
+    at = now()
+    parts: Parts = []
+    for rank, payload in enumerate(payloads):
+        assert payload is not None
+        parts += _decode([step], np.frombuffer(payload, dtype=np.uint8), rank)
+    link.timeline.work("decode", at, bytes=sum(len(payload or b"") for payload in payloads))
+    return parts
+
+
+def _decode(steps: Sequence[GradientOperation], data: NDArray[np.uint8], rank: int) -> Parts:
     # Never raises: the messages of the other ranks are still to come.
     shared = steps[0].parameter.shared
     try:
         frames = read_message(data, steps[0].step & 0xFFFFFFFF, shared.plan, len(steps), shared.kernels)
     except MessageError as error:
         return [MessageError(error.reason, rank=rank, parameter=step.parameter.name) for step in steps]
-    parts: list[Decoded | MessageError] = []
+    parts: Parts = []
     for step, frame in zip(steps, frames, strict=True):
         try:
             if isinstance(frame, MessageError):
@@ -170,7 +215,7 @@ def _decode(steps: Sequence[GradientOperation], data: NDArray[np.uint8], rank: i
     return parts
 
 
-def _aggregate(step: GradientOperation, parts: Sequence[Decoded | MessageError], link: Link) -> Floats | MessageError:
+def _aggregate(step: GradientOperation, parts: Parts, link: Link) -> Floats | MessageError:
     whole: list[Decoded] = []
     for part in parts:
         if isinstance(part, MessageError):
@@ -181,11 +226,11 @@ def _aggregate(step: GradientOperation, parts: Sequence[Decoded | MessageError],
     return step.gradient
 
 
-def _warn_nonfinite(steps: Sequence[GradientOperation], parts: Sequence[Sequence[Decoded | MessageError]]) -> None:
+def _warn_nonfinite(steps: Sequence[GradientOperation], parts: Sequence[Parts]) -> None:
     """Tell each rank's first non-finite gradients, then the 2nd, 4th, 8th, … time, so that a run of them fills no disk."""
     counts = steps[0].parameter.shared.nonfinite
-    for rank, decoded in enumerate(parts):
-        names = [f"'{step.parameter.name}'" for step, part in zip(steps, decoded, strict=True) if part is None]
+    for rank in range(len(parts[0])):
+        names = [f"'{step.parameter.name}'" for step, part in zip(steps, parts, strict=True) if part[rank] is None]
         if not names:
             continue
         counts[rank] = counts.get(rank, 0) + 1
@@ -198,11 +243,12 @@ def _warn_nonfinite(steps: Sequence[GradientOperation], parts: Sequence[Sequence
             )  # fmt: skip
 
 
-def _count(steps: Sequence[GradientOperation], message_bytes: int, link: Link, sent_before: int, began: float) -> None:
+def _count(steps: Sequence[GradientOperation], link: Link, sent_before: int, began: float) -> None:
     metrics = link.metrics
     dense = 4 * sum(step.parameter.numel for step in steps)
+    attached = sum(step._attached_bytes for step in steps)
     metrics.dense_bytes += dense
-    metrics.message_bytes += message_bytes
+    metrics.message_bytes += attached
     metrics.ring_bytes += 2 * (link.size - 1) / link.size * dense
-    metrics.gradient_wire_bytes += metrics.sent_bytes - sent_before
+    metrics.gradient_wire_bytes += metrics.sent_bytes - sent_before + attached * (link.size - 1)
     metrics.add_exchange(began)

@@ -23,6 +23,8 @@ from benchmarks.slow_link.figures import plot, rows, verdicts
 from benchmarks.slow_link.kinds import ARMS, COMPUTE_ONLY
 
 RATES = ["100mbit", "1gbit", "10gbit", "unshaped"]
+# What limits when no link does.
+NAMED = {"unshaped": "CPU-limited"}
 TIMEOUT_SECONDS = 3600
 
 
@@ -75,7 +77,8 @@ def main() -> None:
     results: dict[str, Any] = known.get("slow_link", {})
     for rate in arguments.rates:
         for hosts in arguments.hosts:
-            title = f"{hosts} hosts, {'CPU-limited' if rate == 'unshaped' else rate}, batch {arguments.batch}, over {'MPI' if arguments.starter == 'mpi' else 'gloo'}"
+            over = "MPI" if arguments.starter == "mpi" else "gloo"
+            title = f"{hosts} hosts, {NAMED.get(rate, rate)}, batch {arguments.batch}, over {over}"
             if title not in results:
                 print(f"== {title}", flush=True)
                 results[title] = measured(hosts, rate, arguments)

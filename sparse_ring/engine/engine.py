@@ -18,6 +18,7 @@ from sparse_ring.engine.agreement import Agreement, Decision
 from sparse_ring.engine.control import Control
 from sparse_ring.engine.frames import (
     MOST_ENTRIES,
+    PAYLOADS_BYTES,
     ROOM_BYTES,
     Frame,
     Settings,
@@ -176,7 +177,12 @@ class Engine:
 
         A few of them would save nothing: those that are left need an exchange all the same.
         """
-        if sum(payload_entry_bytes(operation.payload_bytes) for _, operation in offered) > self._payload_room_bytes:
+        room = {False: self._payload_room_bytes, True: PAYLOADS_BYTES}
+        for _, operation in offered:
+            nbytes = payload_entry_bytes(operation.payload_bytes)
+            room[True] -= nbytes
+            room[False] -= 0 if operation.gathers else nbytes
+        if min(room.values()) < 0:
             return
         for place, operation in offered:
             payload = operation.payload(self.size)
@@ -241,7 +247,8 @@ class Engine:
             self._timeline.work(batch[0].operation.request.kind, began, tensors=names)
 
     def _note_round(self, began: int, frame: Frame) -> None:
-        self._timeline.span(Track.ENGINE, "agreement", began, round=frame.round, told=len(frame.requests))
+        told, payload_bytes = len(frame.requests), frame.payload_bytes
+        self._timeline.span(Track.ENGINE, "agreement", began, round=frame.round, told=told, payload_bytes=payload_bytes)
         if self._timeline.mark_cycles:
             self._timeline.mark(Track.ENGINE, "cycle")
 

@@ -66,6 +66,8 @@ class Operation(ABC):
         What it adds to a bucket, for the fusion threshold; the same on all ranks.
     prepares
         Whether ``prepare`` does anything.
+    gathers
+        Every rank's data goes to every rank anyway, so payloads cost no more bytes than an exchange would.
     payload_bytes
         How many bytes of data it can send along with its request; 0: none.
     alternative
@@ -73,6 +75,7 @@ class Operation(ABC):
     """
 
     prepares: ClassVar[bool] = False
+    gathers: ClassVar[bool] = False
 
     request: Request
     nbytes: int

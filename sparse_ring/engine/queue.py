@@ -123,13 +123,13 @@ class Queue:
                     raise self._failure
                 if self._closing:
                     return Turn.LAST
+                if self._unprepared and self._open:
+                    return Turn.PREPARE
                 if self._unsent:
                     left = self._unsent[0].since + self._patience() - time.monotonic()
                     if left <= 0 or self._hurry():
                         self._quiet_since = 0.0
                         return Turn.ROUND
-                    if self._unprepared:
-                        return Turn.PREPARE
                     self._collecting = True
                     woken = self._wake.wait(min(left, LISTENING_SECONDS))
                     self._collecting = False
@@ -139,8 +139,6 @@ class Queue:
                     self._unprepared.clear()
                     self._wake.wait()
                     self._quiet_since = 0.0
-                elif self._unprepared:
-                    return Turn.PREPARE
                 else:
                     now = time.monotonic()
                     self._quiet_since = self._quiet_since or now

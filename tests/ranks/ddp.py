@@ -272,11 +272,7 @@ def closures() -> None:
             losses.append((float(optimizer.step(closure).detach()), own[0]))
         return losses
 
-    makers = [
-        sgd,
-        lambda net: EvaluatesTwice(net.parameters(), lr=0.05),
-        lambda net: torch.optim.LBFGS(net.parameters()),
-    ]
+    makers = [sgd, lambda net: EvaluatesTwice(net.parameters()), lambda net: torch.optim.LBFGS(net.parameters())]
     for make, own_loss in zip(makers, (True, False, False), strict=True):
         expected, model = model_of(), model_of()
         optimizer = make(expected)
