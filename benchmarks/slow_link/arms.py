@@ -129,6 +129,7 @@ KINDS = {
     "sparse_ring bf16": Kind(_ours(hvd.BF16()), ours=True, dense=True),
     "sparse_ring topk 1 %": Kind(_ours(hvd.TopK(density=0.01)), ours=True),
     "sparse_ring gradsa 1 %": Kind(_ours(hvd.GradSA(density=0.01, warmup_steps=0)), ours=True),
+    "sparse_ring gradsa 1 % int4": Kind(_ours(hvd.GradSA(density=0.01, warmup_steps=0, values="int4")), ours=True),
     "sparse_ring gradsa 0.1 %": Kind(_ours(hvd.GradSA(density=0.001, warmup_steps=0)), ours=True),
     "ddp fp32": Kind(_ddp(), dense=True),
     "ddp fp16": Kind(_ddp(lambda: (None, default_hooks.fp16_compress_hook)), dense=True),

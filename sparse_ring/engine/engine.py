@@ -134,7 +134,9 @@ class Engine:
         """Carry out one round and run what is ready after it."""
         began = now()
         frame, entries = self._compose()
+        started = time.monotonic()
         self._exchange(frame, entries, lambda waited: self._check_stalls())
+        self._pace.note(frame.payload_bytes * (self.size - 1), time.monotonic() - started)
         self._note_round(began, frame)
         frames, self._frames = self._frames, {}
         gone = [rank for rank, other in frames.items() if other.goodbye]
@@ -154,6 +156,9 @@ class Engine:
 
         def accept(submitted: Submitted) -> bool:
             nonlocal used_bytes
+            if submitted.operation.prepares:
+                # Where another rank has begun the round, it may be only now that there is time for this one.
+                submitted.operation.prepare(self.link)
             try:
                 entry, request = describe(submitted.operation.request)
             except ValueError as error:

@@ -11,7 +11,7 @@ WORTH_SECONDS = 0.004
 FIRST_BYTES_PER_SECOND = 125e6
 # Less tells more of latencies than of the link.
 SMALLEST_SAMPLE_BYTES = 64 << 10
-_FALLING = 0.1
+_FALLING = 0.01
 
 
 class Pace:
