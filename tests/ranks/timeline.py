@@ -7,7 +7,7 @@ import torch
 import sparse_ring.torch as hvd
 
 hvd.init()
-hvd.allreduce(torch.ones(1000), name="ones")
+hvd.allreduce(torch.ones(30_000), name="ones")
 if len(sys.argv) > 1:
     if hvd.rank() == 1:
         raise LookupError("only on rank 1")
