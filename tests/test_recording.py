@@ -76,7 +76,7 @@ def test_every_stage_of_every_rank_is_in_the_file(
         shared = [name for event in buckets for name in event["args"]["tensors"] if name in NAMES]
         assert Counter(shared) == dict.fromkeys(NAMES, 2)
         stages = Counter(event["name"].split(" ")[0] for event in events)
-        rounds = [event["args"]["payload_bytes"] for event in events if event["name"] == "agreement"]
+        rounds = [event["args"]["data_bytes"] for event in events if event["name"] == "agreement"]
         sent = [event["args"]["sent_bytes"] for event in spans(path, rank, Track.EXCHANGE)]
         assert (sum(rounds) > 0) == rides
         assert len(sent) == (0 if rides else stages["gradient" if recipe is RECIPE else "allreduce"])

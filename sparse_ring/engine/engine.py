@@ -252,8 +252,9 @@ class Engine:
             self._timeline.work(batch[0].operation.request.kind, began, tensors=names)
 
     def _note_round(self, began: int, frame: Frame) -> None:
-        told, payload_bytes = len(frame.requests), frame.payload_bytes
-        self._timeline.span(Track.ENGINE, "agreement", began, round=frame.round, told=told, payload_bytes=payload_bytes)
+        if self._timeline.on:
+            details = {"round": frame.round, "told": len(frame.requests), "data_bytes": frame.payload_bytes}
+            self._timeline.span(Track.ENGINE, "agreement", began, **details)
         if self._timeline.mark_cycles:
             self._timeline.mark(Track.ENGINE, "cycle")
 

@@ -7,11 +7,15 @@ hiding; what is left goes when a caller waits for it.
 
 from __future__ import annotations
 
+from collections import deque
+from statistics import median
+
 WORTH_SECONDS = 0.004
 FIRST_BYTES_PER_SECOND = 125e6
 # Less tells more of latencies than of the link.
 SMALLEST_SAMPLE_BYTES = 64 << 10
-_FALLING = 0.01
+# A late rank makes a link look slow, and the system's buffers make it look fast: the middle of so many is near the truth.
+SAMPLES = 15
 
 
 class Pace:
@@ -19,16 +23,15 @@ class Pace:
 
     def __init__(self, size: int) -> None:
         self.bytes_per_second = FIRST_BYTES_PER_SECOND
+        self._samples: deque[float] = deque(maxlen=SAMPLES)
         # A ring sends nearly twice the bytes of an array, a mesh of messages one time fewer than there are ranks.
         self._copies = min(2, size - 1)
 
     def note(self, sent_bytes: int, seconds: float) -> None:
-        """Take note of an exchange: what it sent and how long it took, computing included."""
-        if sent_bytes < SMALLEST_SAMPLE_BYTES or seconds <= 0:
-            return
-        seen = sent_bytes / seconds
-        # Computing and late ranks make a link look slower than it is, nothing makes it look faster.
-        self.bytes_per_second = max(seen, self.bytes_per_second + _FALLING * (seen - self.bytes_per_second))
+        """Take note of an exchange: what it sent and how long it took, waiting included."""
+        if sent_bytes >= SMALLEST_SAMPLE_BYTES and seconds > 0:
+            self._samples.append(sent_bytes / seconds)
+            self.bytes_per_second = median(self._samples)
 
     def worth_sending(self, nbytes: int) -> bool:
         """Return whether operations of so many bytes are worth a round of their own."""

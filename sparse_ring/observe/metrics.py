@@ -13,7 +13,7 @@ class Metrics:
     Transfers (written by the engine's link):
 
     sent_bytes, received_bytes
-        Payload of all data transfers of this rank.
+        Payload of all data transfers of this rank, and what rides with its requests.
     control_bytes
         Bytes sent to agree on order.
 

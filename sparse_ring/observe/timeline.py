@@ -8,8 +8,8 @@ What is recorded, by track:
 
 * training: ``forward and backward``, in it ``submit`` for each parameter (staging its gradient, handing it over), ``wait``
   in ``synchronize()``, ``optimizer step``;
-* engine: each round of ``agreement``; ``run`` for each bucket, in it ``compress``, ``decode`` of each rank's message and
-  ``aggregate``;
+* engine: each round of ``agreement``, with the bytes of data that rode with its requests; ``run`` for each bucket, in it
+  ``compress``, ``decode`` of each rank's message and ``aggregate``;
 * exchange: from the first byte of a bucket that leaves to the last that arrives, with the bytes sent.
 
 Times are microseconds since rank 0 started the recording, on rank 0's clock.

@@ -143,3 +143,18 @@ def test_all_ranks_agree_whatever_the_order(data: st.DataObject, size: int, capa
         assert sorted(agreed) == every
     cached = [entry for entry in itertools.chain(*world.entries) if len(entry) == 3]
     assert len(cached) <= capacity * size
+
+
+def test_payloads_of_early_ranks_wait_for_the_last_one() -> None:
+    agreement = Agreement(1, 3)
+    early = Frame(0, [r("b"), r("a"), r("c")], payloads={1: b"from 0", 2: b"c of 0"})
+    assert agreement.process({0: early, 1: Frame(0), 2: Frame(0, [r("a", absent=True)])}) == []
+    late = {
+        0: Frame(1),
+        1: Frame(1, [r("a"), r("c")], payloads={0: b"from 1", 1: b"c of 1"}),
+        2: Frame(1, [r("c")]),
+    }
+    a, c = agreement.process(late)
+    assert (a.name, a.payloads) == ("a", (b"from 0", b"from 1", None))
+    # Rank 2 is there and has sent no data, so the others' is of no use.
+    assert (c.name, c.payloads) == ("c", ())

@@ -8,6 +8,7 @@ import pytest
 from sparse_ring.config import Config
 from sparse_ring.errors import ConfigError, MessageError
 from sparse_ring.exchange.allreduce import Allreduce
+from sparse_ring.exchange.exchanges import MOST_REMEMBERED
 from sparse_ring.session import Session
 from tests.contracts.exchange import ring_twin, to_bfloat16
 from tests.helpers import run_ranks, same_bits
@@ -200,3 +201,16 @@ def test_the_request_says_what_must_agree() -> None:
         ("bfloat16", "op=Max, prescale=0.5, postscale=2.0", 12),
         ("int8", "op=Average", 24),
     ]
+
+
+def test_names_that_are_used_once_do_not_fill_the_memory() -> None:
+    def call(session: Session) -> int:
+        array = np.zeros(2, np.float32)
+        for number in range(2 * MOST_REMEMBERED):
+            Allreduce(f"once.{number}", array, exchanges=session.exchanges)
+        assert Allreduce("x", array, exchanges=session.exchanges).request is (
+            Allreduce("x", array, exchanges=session.exchanges).request
+        )
+        return len(session.exchanges._remembered)
+
+    assert run_ranks(1, call)[0] <= MOST_REMEMBERED
