@@ -23,7 +23,16 @@ def ratios(over: Mapping[str, Any], under: Mapping[str, Any]) -> list[float]:
 
 def rows(arms: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of one configuration's table."""
-    header = ["arm", "step ms", "of compute only", "95 % bound", "exposed ms", "kB a step and rank", "control kB"]
+    header = [
+        "arm",
+        "step ms",
+        "of compute only",
+        "95 % bound",
+        "exposed ms",
+        "CPU ms",
+        "kB a step and rank",
+        "control kB",
+    ]
     compute = arms[COMPUTE_ONLY]
     table = []
     for name, arm in arms.items():
@@ -37,6 +46,7 @@ def rows(arms: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
                 f"{100 * median(of_compute):.1f} %",
                 f"> {100 * lower_bound(of_compute):.1f} %",
                 f"{exposed:.1f}",
+                f"{1000 * arm['busy_seconds'] / arm['steps']:.0f}",
                 f"{payload(arm) / arm['steps'] / 1000:.1f}",
                 control,
             ]

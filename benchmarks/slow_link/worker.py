@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -30,6 +31,13 @@ def sent(interface: str) -> tuple[int, int]:
     shown = subprocess.run(["tc", "-s", "-j", "qdisc", "show", "dev", interface], capture_output=True, check=True)
     root = next(queue for queue in json.loads(shown.stdout) if queue.get("root"))
     return root["bytes"], root["packets"]
+
+
+def busy_seconds() -> float:
+    """Return the seconds that all cores together have worked, for whomever."""
+    with open("/proc/stat") as file:
+        user, nice, system, _, _, irq, softirq = map(int, file.readline().split()[1:8])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
 def slowest(seconds: float) -> float:
@@ -60,11 +68,13 @@ def measure_speed(arguments: argparse.Namespace) -> dict[str, Any]:
         for name in names:
             # The first round warms up: buckets are rebuilt, thresholds found, PowerSGD has begun.
             steps = arguments.steps if round_number else arguments.warmup
-            before, counted = sent(arguments.interface), current().metrics.copy()
+            before, counted, worked = sent(arguments.interface), current().metrics.copy(), busy_seconds()
             seconds = block(arms[name], data, done[name], steps)
             done[name] += steps
             if round_number:
+                worked = busy_seconds() - worked
                 after, entry = sent(arguments.interface), result[name]
+                entry["busy_seconds"] = entry.get("busy_seconds", 0.0) + worked
                 entry["seconds"].append(seconds)
                 entry["bytes"] += after[0] - before[0]
                 entry["packets"] += after[1] - before[1]

@@ -11,12 +11,12 @@ from enum import Enum
 
 from sparse_ring.engine.handle import Handle
 from sparse_ring.engine.operation import Operation
-from sparse_ring.engine.patience import pause_seconds
+from sparse_ring.engine.patience import LONGEST_SLEEP_SECONDS, pause_seconds
 from sparse_ring.errors import MessageError, NotInitializedError, RankLostError, SparseRingError
 
 # What is not worth a round goes after this time all the same: somebody may poll for it.
 LONGEST_HOLD_SECONDS = 0.05
-# How long another rank may have to wait before this one, while it collects, joins its round.
+# How long another rank may have to wait before this one, whose callers do not wait yet, joins its round.
 LISTENING_SECONDS = 0.004
 
 
@@ -142,7 +142,9 @@ class Queue:
                 else:
                     now = time.monotonic()
                     self._quiet_since = self._quiet_since or now
-                    self._wake.wait(pause_seconds(now - self._quiet_since, self.caller_waits()))
+                    hurry = self.caller_waits()
+                    longest = LONGEST_SLEEP_SECONDS if hurry else LISTENING_SECONDS
+                    self._wake.wait(pause_seconds(now - self._quiet_since, hurry, longest))
                     if not (self._unsent or self._closing or self._failure):
                         return Turn.LISTEN
 
