@@ -1,0 +1,104 @@
+"""Writes the page of the results: docs/results/slow-link.md from the JSON of the benchmarks.
+
+python -m benchmarks.slow_link.page docs/results/slow-link.json > docs/results/slow-link.md
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.slow_link.figures import rows, verdicts
+
+INTRODUCTION = """\
+# Slow links, beside what people use today
+
+`python -m benchmarks.slow_link --hosts 4 2 --batch 96 --json docs/results/slow-link.json --plot docs/results/slow-link.png`
+(needs root: it makes the hosts), then `python -m benchmarks.slow_link.page docs/results/slow-link.json`. On {processor},
+{cores} cores, which all hosts share; one rank a host, one thread a rank; the hosts and links are those of [the network
+lab](../network-lab.md).
+
+All arms train the same convolutional network (1.92 million parameters) on the same images in one job, in turn, forwards and
+backwards; a round gives each arm {steps} steps between two barriers, and the slowest rank's time counts. *Of compute only* is
+the median of the rounds' ratios, the bound what it exceeds with 95 % confidence (sign test). *Compute only* is forward,
+backward and the optimizer's step on all ranks at once; *compute and meet* adds a barrier after each step, which is what being
+synchronous costs here, whoever exchanges whatever. *CPU ms* are those of all ranks together. Bytes are what the first host
+sent, framing taken off. sparse_ring's bytes travel over MPI, the peers' over gloo. PowerSGD has one bucket (torch's hook aborts
+on gloo with several); its bfloat16 hook, which DDP refuses outside of CUDA by name, is called through a function of another
+name. Horovod is not installed here. Learning rates do not change what a step costs; for how soon an accuracy is reached see
+below.
+
+![Step times](slow-link.png)
+"""
+
+SPENT = """\
+## What the missing percent are spent on
+
+The cores. With four ranks on two cores every millisecond that a rank's engine works is taken from somebody's training: of the
+difference to compute only at 100 Mbit/s and density 0.1 %, a third to a half is meeting (the barrier arm), and the rest is
+about 6 ms of processor time a rank and step, measured thread by thread (`/proc/self/task/*/schedstat`, then timers around each
+stage):
+
+| part | ms a rank and step |
+|---|---:|
+| compress: finite check, accumulate and select, encode | 1.6 |
+| control frames with what rides: writing, sending, testing, sleeping | 2.1 |
+| decode and aggregate 4 ranks' frames, zero the rest | 1.4 |
+| listening for other ranks' rounds while training computes | 1.3 |
+| the optimizer's own step, cheaper than SGD's with momentum | -0.7 |
+
+On the way there were, before and after: exact selection each step for most steps (the predicted threshold failed in 40 to 93 %
+of them), now 0 to 4 %; a ring of messages after an exchange of lengths after a round for each of four or five buckets a step,
+now one round for most; `sched_yield()` while waiting, for which Linux 6.18 lets a thread wait many turns (29 ms seen); sleeps
+that Linux prolonged by 50 us. What is left to do: rounds that late ranks begin one after another (2.8 a step were seen, one
+would do), Python in the engine (about 0.08 ms a parameter and step), and hosts with a core for each engine, which were not
+measured.
+"""
+
+
+def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown, numbers to the right."""
+    rule = ["---", *["---:"] * (len(header) - 1)]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *lines])
+
+
+def accuracy(figures: dict[str, Any]) -> str:
+    """Return the section on how soon an accuracy is reached."""
+    lines = []
+    for arm, rate in figures["rates"].items():
+        own = [run for run in figures["timed"] if run["arm"] == arm]
+        if not own:
+            continue
+        reached = [run["seconds"] for run in own if run["steps"]]
+        middle = f"{median(reached):.1f}" if len(reached) == len(own) else "not by all"
+        lines.append([arm, str(rate), ", ".join(str(run["steps"] or "never") for run in own), middle])
+    return (
+        "## Time to 97 % test accuracy, 4 hosts at 100 Mbit/s\n\n`python -m benchmarks.slow_link.accuracy --json "
+        "docs/results/slow-link.json`. Each arm's learning rate is the best of three, on a seed of its own, without a link; "
+        "then the clock runs from the first step on. *Steps* and *seconds* by seed; two evaluations in a row must reach it.\n\n"
+        + table(["arm", "learning rate", "steps", "median seconds"], lines)
+        + "\n"
+    )
+
+
+def main() -> None:
+    record = json.loads(Path(sys.argv[1]).read_text())
+    machine = record["machine"]
+    first = next(iter(record["slow_link"].values()))
+    steps = next(iter(first["arms"].values()))
+    each = steps["steps"] // len(steps["seconds"])
+    print(INTRODUCTION.format(processor=machine["processor"], cores=machine["cores"], steps=each))
+    for title, entry in record["slow_link"].items():
+        print(f"## {title}\n\n{table(*rows(entry['arms']))}\n")
+        print("\n".join(f"* {line}" for line in verdicts(entry["arms"])) + "\n")
+    if "accuracy" in record:
+        print(accuracy(record["accuracy"]))
+    print(SPENT, end="")
+
+
+if __name__ == "__main__":
+    main()
