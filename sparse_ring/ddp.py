@@ -144,14 +144,14 @@ class GradientHook:
             reducer.operation_of(record, gradient)
             for (reducer, record), gradient in zip(entries, gradients, strict=True)
         ]
+        handles = self.session.submit_all(operations)
         in_flight = BucketInFlight(buffer, self._bucket_done)
+        last = bucket.is_last()
         with self._lock:
             self._open += 1
-        last = bucket.is_last()
-        if last:
-            # All gradients have left: from here on backward waits for the exchange.
-            self.session.metrics.start_waiting()
-        handles = self.session.submit_all(operations)
+            if last:
+                # All gradients have left: from here on backward waits for the exchange.
+                self.session.metrics.start_waiting()
         in_flight.wait_for(entries, handles)
         if last:
             for handle in handles:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import traceback
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
@@ -107,6 +108,8 @@ class GradientOperation(Operation):
             self._frame = writer.frames()
             nbytes = self._frame.size
         except Exception as error:
+            # Its frames must not keep the gradients of a whole step.
+            traceback.clear_frames(error.__traceback__)
             self._failure = error
         link.timeline.work("compress", at, bytes=nbytes)
 
@@ -131,14 +134,19 @@ class GradientOperation(Operation):
         steps = [cast(GradientOperation, agreed.operation) for agreed in batch]
         here = [bool(agreed.payloads) and None not in agreed.payloads for agreed in batch]
         left = [step for step, rode in zip(steps, here, strict=True) if not rode]
-        travelled = iter(_exchange(left, link)) if left else iter(())
+        exchanged, failure = _exchange(left, link) if left else ([], None)
+        travelled = iter(exchanged)
         parts = [
             _parts_of(step, agreed.payloads, link) if rode else next(travelled)
             for step, agreed, rode in zip(steps, batch, here, strict=True)
         ]
         _warn_nonfinite(steps, parts)
         at = now()
-        results = [_aggregate(step, part, link) for step, part in zip(steps, parts, strict=True)]
+        results: list[Any] = [
+            # The other ranks have the frames that rode, whatever became of the message.
+            failure if failure is not None and not rode else _aggregate(step, part, link)
+            for step, part, rode in zip(steps, parts, here, strict=True)
+        ]
         link.timeline.work("aggregate", at)
         _count(steps, link, sent_before, began)
         return results
@@ -154,10 +162,11 @@ def _message(steps: Sequence[GradientOperation]) -> NDArray[np.uint8]:
     return shared.writer.finish()
 
 
-def _exchange(steps: Sequence[GradientOperation], link: Link) -> list[Parts]:
+def _exchange(steps: Sequence[GradientOperation], link: Link) -> tuple[list[Parts], Exception | None]:
     """Bring every rank's message of these to every rank; returns for each step what each rank sent.
 
-    Where compressing failed on this rank, its message has no frames: the others refuse it instead of waiting for it.
+    Where compressing failed on this rank, its message has no frames: the others refuse it instead of waiting for it. The error is
+    returned as well.
     """
     shared, timeline = steps[0].parameter.shared, link.timeline
     for step in steps:
@@ -180,10 +189,9 @@ def _exchange(steps: Sequence[GradientOperation], link: Link) -> list[Parts]:
     what = f"gradients from '{steps[0].request.name}' on"
     shared.exchange.allgather(message, [most_bytes] * link.size, link, what, arrived)
     timeline.work("exchange", at, Track.EXCHANGE, sent_bytes=link.metrics.sent_bytes - sent_before)
-    if failure is not None:
-        raise failure
-    link.metrics.message_bytes += message.size
-    return [[part[place] for part in ranks] for place in range(len(steps))]
+    if failure is None:
+        link.metrics.message_bytes += message.size
+    return [[part[place] for part in ranks] for place in range(len(steps))], failure
 
 
 def _parts_of(step: GradientOperation, payloads: Sequence[bytes | None], link: Link) -> Parts:

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.measure import lower_bound
-from benchmarks.slow_link.kinds import COMPUTE_ONLY, DENSE_PEERS, EXCHANGING_EACH_STEP, OURS
+from benchmarks.slow_link.kinds import COMPUTE_ONLY, DENSE_OURS, DENSE_PEERS, EXCHANGING_EACH_STEP, OURS
 
 
 def upper_bound(values: Sequence[float], confidence: float = 0.95) -> float:
@@ -84,6 +84,13 @@ def verdicts(arms: Mapping[str, Any]) -> list[str]:
             continue
         over = ratios(arms[peer], arms[ours])
         lines.append(f"{median(over):.2f} times as fast as {what}, {peer} (95 %: above {lower_bound(over):.2f})")
+    dense = arms.get(DENSE_OURS[0])
+    if dense:
+        counted = dense["sent_bytes"] + dense["control_bytes"]
+        lines.append(
+            f"{DENSE_OURS[0]}: the link's bytes are {payload(dense) / counted:.4f} of those that sparse_ring counted (messages and "
+            f"control)"
+        )
     return lines
 
 

@@ -49,6 +49,7 @@ class Handle:
             finally:
                 self._waiting(-1)
             if not arrived:
+                self._gates.remove(gate)
                 raise TimeoutError(
                     f"Tensor '{self.name}': no result within {timeout:g} s. The operation goes on; wait again, or see "
                     f"whether every rank has submitted it."
@@ -73,7 +74,7 @@ class Handle:
         """Set the outcome and release the waiting callers; called once, by the engine."""
         self._result, self._error = result, error
         self._finished = True
-        for gate in self._gates:
+        for gate in list(self._gates):
             gate.release()
         if self._callbacks:
             self._call()

@@ -207,10 +207,10 @@ class Allreduce(Operation):
     def _before(self, size: int) -> NDArray[Any]:
         """Return what travels: the array itself, scaled in place, or a wider copy."""
         flat = self.array.reshape(-1)
+        factor = self.prescale / self._headroom(size)
         if self.request.absent:
             flat.fill(0)
-        factor = self.prescale / self._headroom(size)
-        if factor != 1.0:
+        elif factor != 1.0:
             self._scale(flat, factor)
         return flat if self._travels == flat.dtype else flat.astype(self._travels)
 

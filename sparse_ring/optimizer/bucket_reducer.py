@@ -105,6 +105,8 @@ class BucketReducer(GradientReducer):
                 self.session.rank, reason,
             )  # fmt: skip
         self._exchanged.clear()
+        # They belong to gradients that nobody will use.
+        self._failures.clear()
         for record in self.records:
             record.passes = 0
 

@@ -81,11 +81,21 @@ class ExactTopK(Selector):
         self._learn(border, guess, count, numel)
         return sparse
 
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """Forget what was learnt of another residual; there is no other state."""
+        super().load_state_dict(state)
+        self._border = 0.0
+
     def _start(self, keep: int, border: float) -> None:
+        # What has overflowed is dropped from the residual, so it says nothing of the next border.
+        border = border if math.isfinite(border) else 0.0
         self._keep, self._border, self._drift, self._margin, self._error = keep, border, 0.0, _FIRST_MARGIN, 0.0
 
     def _learn(self, border: float, guess: float, count: int, numel: int) -> None:
         """Correct the next guess by where the border really was and how many elements reached this one."""
+        if not math.isfinite(border):
+            self._start(self._keep, border)
+            return
         moved = math.log(border / self._border)
         error = moved - self._drift
         self._error += _SMOOTHING * (abs(error) - self._error)

@@ -84,7 +84,8 @@ class GlooPeer(threading.Thread):
         try:
             while self._read():
                 pass
-        except RuntimeError as error:
+        except Exception as error:
+            # Whatever it was: a peer that nobody listens to any more is lost.
             self._owner.lose(self._rank, error)
 
     def send_head(self, nbytes: int, tag: int, data: Bytes | None = None) -> None:

@@ -107,3 +107,13 @@ def test_callbacks_come_once_before_or_after_the_outcome() -> None:
     handle.finish(None)
     handle.call_when_done(lambda: calls.append("after"))
     assert calls == ["before", "after"]
+
+
+def test_waits_that_gave_up_leave_nothing_behind() -> None:
+    handle = Handle("w")
+    for _ in range(100):
+        with pytest.raises(TimeoutError):
+            handle.wait(0)
+    assert not handle._gates
+    handle.finish(3)
+    assert handle.wait(0) == 3

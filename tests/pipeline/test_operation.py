@@ -261,3 +261,29 @@ def test_a_gradient_is_compressed_while_its_bucket_waits_for_more():
         return compressed.wait(30)
 
     assert run_ranks(2, job, Config(cycle_time=1e6))[0]
+
+
+def test_where_one_parameter_fails_to_compress_those_that_rode_are_shared_all_the_same():
+    """On every rank alike: the others have its frames, so it may not keep what it sent."""
+    recipe = TopK(density=0.1, values="float32", minimum_elements=10)
+
+    def job(session):
+        shared = Pipeline(1, session.kernels, session.exchanges.messages)
+        parameters = [ParameterPipeline(shared, recipe, n, f"p{n}", (40, 30), sparse=True) for n in range(3)]
+        if session.rank == 1:
+
+            def failing(*arguments):
+                raise MemoryError("no room")
+
+            parameters[1].compress = failing
+        handles = session.submit_all(
+            [GradientOperation(p, np.ones(1200, F) + n, 0, 0.0, False, True) for n, p in enumerate(parameters)]
+        )
+        results = [handles[0].wait().tobytes(), handles[2].wait().tobytes()]
+        with pytest.raises(MemoryError if session.rank == 1 else MessageError):
+            handles[1].wait()
+        return results, [int(np.count_nonzero(parameters[n].feedback.accumulated)) for n in (0, 2)]
+
+    first, second = run_ranks(2, job)
+    assert first == second
+    assert first[1] == [1080, 1080]

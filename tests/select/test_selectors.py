@@ -99,6 +99,26 @@ def test_every_step_is_exact_and_few_need_more_than_one_pass(kind, momentum, kee
     assert len(passes) <= (steps if kind in ("ties", "mostly zeros") else 0.2 * steps)
 
 
+@pytest.mark.parametrize("first", [0, 3])
+def test_what_overflows_is_forgotten(first):
+    """The pipeline drops it; the steps after select as if nothing had been."""
+    selector, feedback, scratch = ExactTopK(), Residual(20_000, KERNELS), Scratch()
+    generator = np.random.default_rng(0)
+    for step in range(8):
+        gradient = generator.standard_normal(20_000).astype(F)
+        if step in (first, first + 1):
+            gradient[:40] = 3e38
+        with np.errstate(over="ignore"):
+            sparse = selector.select(feedback, gradient, 0.0, False, 20, KERNELS, scratch)
+        if np.isfinite(sparse.values).all():
+            assert sparse.indices.tolist() == largest(feedback.accumulated, 20).tolist()
+            if step != first:
+                feedback.sent(SparseGradient(sparse.indices.copy(), sparse.values.copy(), 20_000))
+        else:
+            assert feedback.drop_nonfinite() == 40
+    assert step == 7
+
+
 def test_another_count_starts_afresh():
     selector = ExactTopK()
     gradient = np.random.default_rng(0).standard_normal(8000).astype(F)
