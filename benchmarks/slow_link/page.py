@@ -39,7 +39,7 @@ SPENT = """\
 ## What the missing percent are spent on
 
 The cores. With four ranks on two cores every millisecond that a rank's engine works is taken from somebody's training: of the
-difference to compute only at 100 Mbit/s and density 0.1 %, a third to a half is meeting (the barrier arm), and the rest is
+difference to compute only at 100 Mbit/s and density 0.1 %, about a third is meeting (the barrier arm), and the rest is
 about 6 ms of processor time a rank and step, measured thread by thread (`/proc/self/task/*/schedstat`, then timers around each
 stage):
 
@@ -53,8 +53,8 @@ stage):
 
 On the way there were, before and after: exact selection each step for most steps (the predicted threshold failed in 40 to 93 %
 of them), now 0 to 4 %; a ring of messages after an exchange of lengths after a round for each of four or five buckets a step,
-now one round for most; `sched_yield()` while waiting, for which Linux 6.18 lets a thread wait many turns (29 ms seen); sleeps
-that Linux prolonged by 50 us. What is left to do: rounds that late ranks begin one after another (2.8 a step were seen, one
+now two to three rounds a step and no exchange after them; yields while waiting, each of which costs a turn of some milliseconds
+on a busy core; sleeps that Linux prolonged by 50 us. What is left to do: rounds that late ranks begin one after another (2.8 a step were seen, one
 would do), Python in the engine (about 0.08 ms a parameter and step), and hosts with a core for each engine, which were not
 measured.
 """

@@ -32,7 +32,7 @@ class Patience:
     """The pauses of one engine. A wait spins at first where a caller waits too, unless other threads want the core: those that
     get it instead may be the ones that are waited for.
 
-    It never yields: Linux's scheduler lets a thread that yields a hundred times wait for a hundred turns of the others.
+    It never yields: who does so on a busy core loses its turn, some milliseconds; who sleeps comes first when it wakes.
     """
 
     def __init__(self) -> None:
