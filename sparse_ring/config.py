@@ -46,7 +46,7 @@ class Config:
         valid=lambda v: v >= 0, horovod=True,
     )  # fmt: skip
     cycle_time: float = _setting(
-        1.0, float, "milliseconds >= 0", "Milliseconds that a bucket worth a round waits for more tensors.",
+        1.0, float, "milliseconds >= 0", "Milliseconds that a bucket which is worth sending early waits for more.",
         valid=lambda v: v >= 0, horovod=True,
     )  # fmt: skip
     cache_capacity: int = _setting(

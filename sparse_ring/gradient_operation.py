@@ -91,7 +91,7 @@ class GradientOperation(Operation):
 
     def prepare(self, link: Link) -> None:
         """Compress the gradient into a frame. An absent one waits until it is known whether another rank has one."""
-        if not self.absent:
+        if not self.absent and self._frame is None:
             began, link.timeline.bucket = time.perf_counter(), self.request.name
             self._compress(link)
             link.metrics.add_exchange(began)

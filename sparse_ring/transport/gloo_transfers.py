@@ -36,15 +36,13 @@ class Owner(Protocol):
         """Forget a send that is done or has failed."""
 
 
-class GlooSend(Transfer):
-    """A send; ``works`` are gloo's for the rest."""
+class _GlooTransfer(Transfer):
+    """What a send and a receive have in common; whoever waits for gloo sets ``done`` last, or ``error``."""
 
-    __slots__ = ("_data", "_nbytes", "_rank", "_transport", "done", "error", "works")
+    __slots__ = ("_data", "_nbytes", "_transport", "done", "error")
 
-    def __init__(self, transport: Owner, data: Bytes, rank: int) -> None:
-        self._transport, self._data, self._rank = transport, data, rank
-        self._nbytes = len(data)
-        self.works: list[Any] = []
+    def __init__(self, transport: Owner, data: Bytes) -> None:
+        self._transport, self._data, self._nbytes = transport, data, len(data)
         self.done = False
         self.error: SparseRingError | None = None
 
@@ -60,6 +58,17 @@ class GlooSend(Transfer):
     def nbytes(self) -> int:
         """Bytes that were moved."""
         return self._nbytes
+
+
+class GlooSend(_GlooTransfer):
+    """A send; ``works`` are gloo's for the rest."""
+
+    __slots__ = ("_rank", "works")
+
+    def __init__(self, transport: Owner, data: Bytes, rank: int) -> None:
+        super().__init__(transport, data)
+        self._rank = rank
+        self.works: list[Any] = []
 
     def wait(self) -> None:
         """Wait for all pieces, in a thread of the pool."""
@@ -75,30 +84,17 @@ class GlooSend(Transfer):
         self.done = self.error is None
 
 
-class GlooReceive(Transfer):
+class GlooReceive(_GlooTransfer):
     """A receive; ``begin`` is called once its head is there."""
 
-    __slots__ = ("_data", "_nbytes", "_source", "_tag", "_transport", "_works", "done", "error")
+    __slots__ = ("_source", "_tag", "_works")
 
     def __init__(self, transport: Owner, buffer: Bytes, source: int, tag: int) -> None:
-        self._transport, self._data, self._source, self._tag = transport, buffer, source, tag
+        super().__init__(transport, buffer)
+        # Until the message has told its own length.
         self._nbytes = 0
+        self._source, self._tag = source, tag
         self._works: list[Any] = []
-        self.done = False
-        self.error: SparseRingError | None = None
-
-    def test(self) -> bool:
-        """Return whether it is done. Raises its own error, and RankLostError once any rank is lost."""
-        if not self.done:
-            if self.error is not None:
-                raise self.error.with_traceback(None)
-            self._transport.check()
-        return self.done
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that were moved."""
-        return self._nbytes
 
     def begin(self, nbytes: int, payload: Bytes | None) -> bool:
         """Take the head's data, or post what receives the rest; returns True where ``wait_for_rest`` must follow."""
