@@ -39,23 +39,21 @@ SPENT = """\
 ## What the missing percent are spent on
 
 The cores. With four ranks on two cores every millisecond that a rank's engine works is taken from somebody's training: of the
-difference to compute only at 100 Mbit/s and density 0.1 %, about a third is meeting (the barrier arm), and the rest is
-about 6 ms of processor time a rank and step, measured thread by thread (`/proc/self/task/*/schedstat`, then timers around each
-stage):
+difference to compute only at 100 Mbit/s and density 0.1 %, about a third is meeting (the barrier arm), and the rest is about 6
+ms of processor time a rank and step, as `python -m benchmarks.slow_link.stages` counts it (batch 72, one run):
 
 | part | ms a rank and step |
 |---|---:|
-| compress: finite check, accumulate and select, encode | 1.6 |
-| control frames with what rides: writing, sending, testing, sleeping | 2.1 |
-| decode and aggregate 4 ranks' frames, zero the rest | 1.4 |
-| listening for other ranks' rounds while training computes | 1.3 |
-| the optimizer's own step, cheaper than SGD's with momentum | -0.7 |
+| compress (`prepare`): finite check, accumulate and select, encode | 1.7 |
+| control frames with what rides (`_compose`, `exchange`): writing, sending, testing, sleeping | 1.7 |
+| decode and aggregate 4 ranks' frames, zero the rest (`_run`) | 1.3 |
+| waiting for the next turn, listening for other ranks' rounds (`_await_turn` without `prepare`) | 1.2 |
 
 On the way there were, before and after: exact selection each step for most steps (the predicted threshold failed in 40 to 93 %
 of them), now 0 to 4 %; a ring of messages after an exchange of lengths after a round for each of four or five buckets a step,
 now two to three rounds a step and no exchange after them; yields while waiting, each of which costs a turn of some milliseconds
-on a busy core; sleeps that Linux prolonged by 50 us. What is left to do: rounds that late ranks begin one after another (2.8 a
-step were seen, one would do), Python in the engine (about 0.08 ms a parameter and step), and hosts with a core for each engine,
+on a busy core; sleeps that Linux prolonged by 50 us. What is left to do: rounds that late ranks begin one after another (2.6 to
+2.8 a step were seen, one would do), Python in the engine (about 0.08 ms a parameter and step), and hosts with a core for each engine,
 which were not measured.
 """
 
