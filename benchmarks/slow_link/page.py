@@ -53,8 +53,8 @@ On the way there were, before and after: exact selection each step for most step
 of them), now 0 to 4 %; a ring of messages after an exchange of lengths after a round for each of four or five buckets a step,
 now two to three rounds a step and no exchange after them; yields while waiting, each of which costs a turn of some milliseconds
 on a busy core; sleeps that Linux prolonged by 50 us. What is left to do: rounds that late ranks begin one after another (2.6 to
-2.8 a step were seen, one would do), Python in the engine (about 0.08 ms a parameter and step), and hosts with a core for each engine,
-which were not measured.
+2.8 a step were seen, one would do), Python in the engine (about 0.08 ms a parameter and step), and hosts with a core for each
+engine, which were not measured.
 """
 
 
