@@ -23,11 +23,7 @@ if TYPE_CHECKING:
     from sparse_ring.observe.progress import Progress as Progress
     from sparse_ring.optimizer import DistributedOptimizer as DistributedOptimizer
     from sparse_ring.plan import Plan as Plan
-    from sparse_ring.recipe import BF16 as BF16
-    from sparse_ring.recipe import Dense as Dense
-    from sparse_ring.recipe import GradSA as GradSA
-    from sparse_ring.recipe import Recipe as Recipe
-    from sparse_ring.recipe import TopK as TopK
+    from sparse_ring.recipe import *  # noqa: F403
     from sparse_ring.session import Session as Session
     from sparse_ring.session import init as init
     from sparse_ring.session import shutdown as shutdown
@@ -48,7 +44,7 @@ _HOMES = {
     "observe.progress": ("Progress",),
     "optimizer": ("DistributedOptimizer",),
     "plan": ("Plan",),
-    "recipe": ("BF16", "Dense", "GradSA", "Recipe", "TopK"),
+    "recipe": ("Recipe",),
     "session": ("Session", "init", "shutdown"),
     "sparse": ("SparseGradient",),
 }
@@ -65,7 +61,12 @@ def __getattr__(name: str) -> Any:
     elif name in _HOME_OF:
         value = getattr(import_module(f"sparse_ring.{_HOME_OF[name]}"), name)
     else:
-        raise AttributeError(f"module 'sparse_ring' has no attribute {name!r}; it has {', '.join(sorted(_HOME_OF))}.")
+        # Recipes are known to their own table only.
+        found = {recipe.__name__: recipe for recipe in import_module("sparse_ring.recipe").RECIPES.values()}
+        if name not in found:
+            known = ", ".join(sorted({*_HOME_OF, *found}))
+            raise AttributeError(f"module 'sparse_ring' has no attribute {name!r}; it has {known}.")
+        value = found[name]
     globals()[name] = value
     return value
 

@@ -32,8 +32,8 @@ class PlannedParameter:
         Its number on the wire: the position among the named parameters.
     in_message
         It travels in messages; otherwise through the dense ring.
-    sparse
-        Its frames are selected and coded; otherwise dense.
+    compressed
+        It travels as its recipe compresses it; otherwise whole, beside them.
     """
 
     number: int
@@ -42,7 +42,7 @@ class PlannedParameter:
     dtype: str
     recipe: Recipe
     in_message: bool
-    sparse: bool
+    compressed: bool
 
     @property
     def numel(self) -> int:
@@ -60,7 +60,7 @@ class Plan:
     def of(cls, described: Sequence[Described]) -> Plan:
         """Plan the parameters in this order.
 
-        Messages carry float32, so float16 and bfloat16 gradients are widened for them; other dtypes (float64, complex) and
+        Compression works on float32, so float16 and bfloat16 gradients are widened for it; other dtypes (float64, complex) and
         empty parameters take the dense ring, whatever the recipe. Raises ValueError for a parameter of 2**32 elements or more.
         """
         planned = []
@@ -68,9 +68,9 @@ class Plan:
             numel = math.prod(one.shape)
             if numel > LARGEST_NUMEL:
                 raise ValueError(f"Parameter '{one.name}' has {numel} elements; at most {LARGEST_NUMEL} are supported.")
-            in_message = one.recipe.sends_messages() and numel > 0 and one.dtype in ("float32", "float16", "bfloat16")
-            sparse = in_message and one.recipe.is_sparse(one.shape)
-            planned.append(PlannedParameter(number, one.name, one.shape, one.dtype, one.recipe, in_message, sparse))
+            recipe, fits = one.recipe, numel > 0 and one.dtype in ("float32", "float16", "bfloat16")
+            in_message, compressed = fits and recipe.sends_messages(), fits and recipe.compresses(one.shape)
+            planned.append(PlannedParameter(number, one.name, one.shape, one.dtype, recipe, in_message, compressed))
         return cls(tuple(planned))
 
     @cached_property

@@ -56,16 +56,15 @@ from sparse_ring.session import (
 
 class _Known(type):
     def __getattr__(cls, name: str) -> Recipe:
-        raise AttributeError(f"There is no Compression.{name}; there are {', '.join(RECIPES)} and none.")
+        if name not in RECIPES:
+            raise AttributeError(f"There is no Compression.{name}; there are {', '.join(RECIPES)} and none.")
+        return RECIPES[name]()
 
 
 class Compression(metaclass=_Known):
-    """Horovod's way to name a compression: ``compression=Compression.bf16``."""
+    """Horovod's way to name a compression: ``compression=Compression.fp16``; any recipe's name, with its defaults."""
 
-    none = dense = Dense()
-    bf16 = BF16()
-    topk = TopK()
-    gradsa = GradSA()
+    none = Dense()
 
 
 __all__ = [

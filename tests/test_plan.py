@@ -14,14 +14,14 @@ def plan_of(recipe, named=NAMED):
 def test_sparse_recipes_send_messages_for_what_float32_can_hold():
     plan = plan_of(TopK(), NAMED)
     assert [p.in_message for p in plan.parameters] == [True, True, True, False, False]
-    assert [p.sparse for p in plan.parameters] == [True, False, True, False, False]
+    assert [p.compressed for p in plan.parameters] == [True, False, True, False, False]
     assert [p.number for p in plan.parameters] == [0, 1, 2, 3, 4]
     assert [p.numel for p in plan.parameters] == [10_000, 100, 10_000, 10_000, 0]
 
 
 @pytest.mark.parametrize("recipe", [Dense(), BF16()])
 def test_dense_recipes_use_the_ring(recipe):
-    assert not any(p.in_message or p.sparse for p in plan_of(recipe, NAMED).parameters)
+    assert not any(p.in_message or p.compressed for p in plan_of(recipe, NAMED).parameters)
 
 
 def test_the_hash_changes_with_everything_that_must_agree():

@@ -24,10 +24,10 @@ from benchmarks.slow_link.task import Digits
 from sparse_ring.engine.control import Control
 from sparse_ring.engine.engine import Engine
 from sparse_ring.engine.queue import Queue
-from sparse_ring.gradient_operation import GradientOperation
+from sparse_ring.gradient.gathered import GatheredGradient
 
 STAGES: list[tuple[type, str]] = [
-    (GradientOperation, "prepare"), (Engine, "_take_turn"), (Engine, "_compose"), (Control, "exchange"), (Engine, "_run"),
+    (GatheredGradient, "prepare"), (Engine, "_take_turn"), (Engine, "_compose"), (Control, "exchange"), (Engine, "_run"),
     (Engine, "_await_turn"), (Queue, "next_turn"), (Control, "arrived"),
 ]  # fmt: skip
 WARMUP, STEPS = 14, 60

@@ -7,15 +7,23 @@ from sparse_ring.encode.bitmap import Bitmap
 from sparse_ring.encode.bitpack import Bitpack
 from sparse_ring.encode.block16 import Block16
 from sparse_ring.encode.codec import INDEX_CHOICES, INDEX_CODES, VALUE_CODES, VALUE_NAMES, Codec, CodecChoice, Encoded
+from sparse_ring.encode.coder import AdaptiveCoder, Coder, FixedCoder, WarmupCoder, largest_magnitude, root_mean_square
 from sparse_ring.encode.elias_fano import EliasFano
 from sparse_ring.encode.every import EveryIndex
 from sparse_ring.encode.float16 import Float16
 from sparse_ring.encode.float32 import Float32
 from sparse_ring.encode.golomb import Golomb
 from sparse_ring.encode.levels import Int2, Int3, Int4, Int8, Levels
+from sparse_ring.encode.nothing import Nothing
 from sparse_ring.encode.sign import Sign
 
 __all__ = [
+    "AdaptiveCoder",
+    "Coder",
+    "FixedCoder",
+    "WarmupCoder",
+    "largest_magnitude",
+    "root_mean_square",
     "INDEX_CHOICES",
     "INDEX_CODES",
     "VALUE_CODES",
@@ -40,6 +48,7 @@ __all__ = [
     "Int4",
     "Int8",
     "Levels",
+    "Nothing",
     "Sign",
     "ValueCode",
 ]

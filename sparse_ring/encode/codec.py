@@ -16,6 +16,7 @@ from sparse_ring.encode.float16 import Float16
 from sparse_ring.encode.float32 import Float32
 from sparse_ring.encode.golomb import Golomb
 from sparse_ring.encode.levels import Int2, Int3, Int4, Int8
+from sparse_ring.encode.nothing import Nothing
 from sparse_ring.encode.sign import Sign
 from sparse_ring.errors import ConfigError
 from sparse_ring.kernels.base import Kernels
@@ -25,9 +26,9 @@ _POSITIONS = (Golomb(), Bitpack(), Bitmap(), EliasFano(), Block16())
 _VALUES = (Float32(), Float16(), Sign(), BFloat16(), Int8(), Int4(), Int3(), Int2())
 
 INDEX_CODES: dict[int, IndexCode] = {code.identifier: code for code in (EveryIndex(), *_POSITIONS)}
-VALUE_CODES: dict[int, ValueCode] = {code.identifier: code for code in _VALUES}
+VALUE_CODES: dict[int, ValueCode] = {code.identifier: code for code in (*_VALUES, Nothing())}
 
-# By the names in recipes. A dense frame's code is not among them: it cannot leave anything out.
+# By the names in recipes. The codes of dense frames and of frames without values are not among them.
 INDEX_CHOICES: dict[str, IndexChoice] = {code.name: code for code in (*_POSITIONS, Auto(_POSITIONS))}
 VALUE_NAMES: dict[str, ValueCode] = {code.name: code for code in _VALUES}
 

@@ -1,7 +1,9 @@
 """What is not sent now is kept and sent later: the memory of one parameter on one rank."""
 
 from sparse_ring.error_feedback.base import ErrorFeedback
+from sparse_ring.error_feedback.memoryless import Memoryless
 from sparse_ring.error_feedback.momentum import MomentumResidual
 from sparse_ring.error_feedback.residual import Residual
+from sparse_ring.error_feedback.velocity import Velocity
 
-__all__ = ["ErrorFeedback", "MomentumResidual", "Residual"]
+__all__ = ["ErrorFeedback", "Memoryless", "MomentumResidual", "Residual", "Velocity"]

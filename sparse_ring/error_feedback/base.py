@@ -10,7 +10,8 @@ An instance belongs to one parameter of one rank; only the engine's thread chang
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +27,12 @@ class ErrorFeedback(ABC):
 
     accumulated
         What waits to be sent: the residual, after ``accumulate`` the sum from which is selected.
+    compensates
+        Whether it corrects for gradients being stale, and so wants to hear of each aggregate.
     """
 
     accumulated: Floats
+    compensates: ClassVar[bool] = False
 
     @abstractmethod
     def accumulate(self, gradient: Floats, momentum: float, nesterov: bool) -> None:
@@ -50,6 +54,21 @@ class ErrorFeedback(ABC):
     @abstractmethod
     def sent_all(self, decoded: Floats) -> None:
         """Take note that the whole of ``accumulated`` was sent and that receivers see ``decoded`` (``float32[numel]``)."""
+
+    def aggregated(self, aggregate: Floats, touched: Sequence[Indices], learning_rate: float) -> None:  # noqa: B027
+        """Take note of what all ranks together sent, where ``compensates``; called after ``sent``.
+
+        aggregate
+            ``float32[numel]``, as the optimizer will see it.
+        touched
+            Positions that each rank sent, in which the aggregate may differ from zero; empty after a dense stage: all of them.
+        learning_rate
+            With which the optimizer will apply it.
+        """
+
+    def residual_norm(self) -> float:
+        """Return the Euclidean norm of what was not sent yet."""
+        return float(np.linalg.norm(self.accumulated))
 
     @abstractmethod
     def drop_nonfinite(self) -> int:

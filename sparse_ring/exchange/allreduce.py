@@ -63,7 +63,7 @@ class Allreduce(Operation):
     exchanges
         The session's; the dense ring is taken from it.
     wire
-        ``"native"``, or ``"bfloat16"`` for a float32 array that shall travel rounded. Operations of one wire share
+        ``"native"``, or ``"bfloat16"`` or ``"float16"`` for a float32 array that shall travel rounded. Operations of one wire share
         buckets.
     prescale, postscale
         Factors before and after the reduction, applied in float32 (float64 for float64 and integers, which are
@@ -218,8 +218,8 @@ class Allreduce(Operation):
         self._edit(flat, lambda wide: np.multiply(wide, wide.dtype.type(factor), out=wide))
 
     def _headroom(self, size: int) -> int:
-        """Return the power of two that scales a float16 average down on its way; exact but for subnormal values."""
-        if self.op != "Average" or self.array.dtype != np.float16:
+        """Return the power of two that scales an average down where float16 travels; exact but for subnormal values."""
+        if self.op != "Average" or np.float16 not in (self.array.dtype, self.ring.wire.dtype(self._travels)):
             return 1
         return 1 << (size - 1).bit_length()
 

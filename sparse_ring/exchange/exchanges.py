@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from sparse_ring.errors import ConfigError
 from sparse_ring.exchange.message_mesh import MessageMesh
 from sparse_ring.exchange.ring import DenseRing
-from sparse_ring.exchange.wire import BFloat16Wire
+from sparse_ring.exchange.wire import BFloat16Wire, Float16Wire
 from sparse_ring.kernels.base import Kernels
 
 # Names that are used once only must not fill the memory.
@@ -28,7 +28,7 @@ class Exchanges:
         self.bfloat16 = BFloat16Wire(kernels)
         self.messages = MessageMesh()
         self._remembered: dict[Hashable, Any] = {}
-        self._dense = {"native": DenseRing(), "bfloat16": DenseRing(self.bfloat16)}
+        self._dense = {"native": DenseRing(), "bfloat16": DenseRing(self.bfloat16), "float16": DenseRing(Float16Wire())}
 
     def dense(self, wire: str) -> DenseRing:
         """Return the ring for a wire format. Raises ConfigError for an unknown name."""

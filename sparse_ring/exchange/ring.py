@@ -33,8 +33,8 @@ _BUFFERS = 3
 Piece = tuple[NDArray[Any], int]
 
 
-def _bounds(elements: int, number: int, size: int) -> tuple[int, int]:
-    """Return where part ``number`` of an array starts and stops."""
+def part_bounds(elements: int, number: int, size: int) -> tuple[int, int]:
+    """Return where part ``number`` of an array of so many elements, cut into ``size``, starts and stops."""
     length, longer = divmod(elements, size)
     start = number * length + min(number, longer)
     return start, start + length + (number < longer)
@@ -46,7 +46,7 @@ class _Chunk:
     def __init__(self, arrays: Sequence[NDArray[Any]], number: int, size: int) -> None:
         self._parts = []
         for array in arrays:
-            start, stop = _bounds(len(array), number, size)
+            start, stop = part_bounds(len(array), number, size)
             self._parts.append(array[start:stop])
         self._ends = list(accumulate(len(part) for part in self._parts))
         self.elements = self._ends[-1]
@@ -101,7 +101,7 @@ class DenseRing(Reduce):
         # Where elements travel as they are, the result's own memory can hold the partial results.
         partial = out if dtype == out.dtype else np.empty(len(out), dtype)
         for first in range(size):
-            start, stop = _bounds(len(out), first, size)
+            start, stop = part_bounds(len(out), first, size)
             if start == stop:
                 break
             segment = partial[start:stop]

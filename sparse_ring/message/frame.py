@@ -9,7 +9,8 @@ frame = header (24 bytes) + value bytes + index bytes + zero padding to a multip
     u32 parameter · u32 count · u32 index bytes · f32 scale · u8 index code · u8 value code · u8 dtype (0 = float32) · u8 flags ·
     u32 checksum of the 20 bytes before, the values, the indices and the padding
 
-Flag 1 of a frame: this rank's gradient was not finite; the frame is empty. Checksums are CRC-32 (IEEE 802.3).
+Flag 1 of a frame: this rank's gradient was not finite. Flag 2: this rank could not read what it was to add up. Such a frame is
+empty. Checksums are CRC-32 (IEEE 802.3).
 The header is a whole number of words and values come first, so that every array in a message is aligned.
 """
 
@@ -28,6 +29,7 @@ MESSAGE_HEADER = struct.Struct("<HBBIIII")
 FRAME_HEADER = struct.Struct("<IIIfBBBBI")
 FLOAT32 = 0
 NONFINITE = 1
+REFUSED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class Frame:
     index_code: int
     value_code: int
     nonfinite: bool
+    refused: bool
     values: NDArray[np.uint8]
     indices: NDArray[np.uint8]
 

@@ -14,6 +14,7 @@ from sparse_ring.message.frame import (
     MAGIC,
     MESSAGE_HEADER,
     NONFINITE,
+    REFUSED,
     VERSION,
     Frame,
     padded,
@@ -82,9 +83,10 @@ def _read_frame(
         return end, MessageError(f"frame {number} (parameter {parameter}) has a wrong checksum")
     if np.any(message[payload + value_bytes + index_bytes : end]):
         return end, MessageError(f"frame {number} has padding that is not zero")
-    if dtype != FLOAT32 or flags & ~NONFINITE:
+    if dtype != FLOAT32 or flags & ~(NONFINITE | REFUSED):
         return end, MessageError(f"frame {number} has unknown dtype {dtype} or flags {flags}")
     values = message[payload : payload + value_bytes]
     indices = message[payload + value_bytes : payload + value_bytes + index_bytes]
-    frame = Frame(parameter, count, scale, index_code, value_code, bool(flags & NONFINITE), values, indices)
+    nonfinite, refused = bool(flags & NONFINITE), bool(flags & REFUSED)
+    frame = Frame(parameter, count, scale, index_code, value_code, nonfinite, refused, values, indices)
     return end, frame

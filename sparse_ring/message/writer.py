@@ -15,6 +15,7 @@ from sparse_ring.message.frame import (
     MAGIC,
     MESSAGE_HEADER,
     NONFINITE,
+    REFUSED,
     VERSION,
     padded,
 )
@@ -76,10 +77,15 @@ class MessageWriter:
         self._close_frame(parameter, values.size, Codec(EveryIndex(), code), encoded, flags=0)
         return encoded
 
-    def add_nonfinite(self, parameter: int, codec: Codec) -> None:
+    def add_nonfinite(self, parameter: int, codec: Codec = _DENSE) -> None:
         """Add the empty frame that says: this rank's gradient was not finite."""
         self._reserve(0)
         self._close_frame(parameter, 0, codec, Encoded(0, 0, 0.0), flags=NONFINITE)
+
+    def add_refused(self, parameter: int) -> None:
+        """Add the empty frame that says: what this rank was to add up could not be read."""
+        self._reserve(0)
+        self._close_frame(parameter, 0, _DENSE, Encoded(0, 0, 0.0), flags=REFUSED)
 
     def frames(self) -> NDArray[np.uint8]:
         """Return a copy of the frames that were added since ``begin``, for ``add``."""

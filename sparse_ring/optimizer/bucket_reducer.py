@@ -97,7 +97,7 @@ class BucketReducer(GradientReducer):
 
     def discard(self, reason: str) -> None:
         """Warn, once, where gradients are dropped that were exchanged already."""
-        if self._exchanged and not self._dropped and any(record.planned.sparse for record in self.records):
+        if self._exchanged and not self._dropped and any(record.planned.compressed for record in self.records):
             self._dropped = True
             logger.warning(
                 "Rank %d: %s after DDP had exchanged them, so what the recipe sent of earlier residuals is lost with "

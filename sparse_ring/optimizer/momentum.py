@@ -55,10 +55,11 @@ class MomentumTakeover:
                 )
 
     def prepare(self, record: Record) -> None:
-        """Set the momentum that the record's velocity uses this step."""
+        """Set the learning rate, and the momentum that the record's velocity uses this step."""
         key = id(record.parameter)
+        group = self._groups[key]
+        record.learning_rate = float(group.get("lr", 0.0))
         if key in self.taken:
-            group = self._groups[key]
             record.momentum, record.nesterov = float(group["momentum"]), bool(group["nesterov"])
 
     def release(self, record: Record) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from sparse_ring.optimizer.reducer import NamedWithRecipe
-from sparse_ring.recipe import Recipe, SparseRecipe, recipe_named
+from sparse_ring.recipe import AgreedRecipe, Recipe, SparseRecipe, recipe_named
 
 RECIPE_KEY = "compression"
 DENSITY_KEY = "density"
@@ -85,6 +85,6 @@ def group_recipe(number: int, group: Mapping[str, Any], default: Recipe) -> Reci
     density = group.get(DENSITY_KEY)
     if density is None:
         return recipe
-    if not isinstance(recipe, SparseRecipe):
+    if not isinstance(recipe, (SparseRecipe, AgreedRecipe)):
         raise ValueError(f"Parameter group {number} has density={density}, but {recipe!r} sends every element.")
     return replace(recipe, density=density)

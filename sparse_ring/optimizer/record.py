@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from sparse_ring.engine.handle import Handle
-from sparse_ring.pipeline import ParameterPipeline
+from sparse_ring.gradient import ParameterPipeline
 from sparse_ring.plan import PlannedParameter
 from sparse_ring.recipe import Recipe
 from sparse_ring.views import Work
@@ -19,11 +19,13 @@ class Record:
     key
         Name of its operations, unique among all optimizers of the rank.
     pipeline
-        Its way through messages; None for a parameter that takes the dense ring.
+        Its way to the other ranks; None for a parameter that takes the dense ring.
     at_step
         What is in flight was handed over by ``step()``, not during backward.
     momentum, nesterov
         What the local velocity uses this step; 0 where the optimizer keeps its momentum.
+    learning_rate
+        With which the optimizer will apply the aggregate.
     """
 
     def __init__(
@@ -32,7 +34,7 @@ class Record:
         self.parameter, self.planned, self.key, self.pipeline = parameter, planned, key, pipeline
         self.name: str = planned.name
         self.recipe: Recipe = planned.recipe
-        self.momentum, self.nesterov = 0.0, False
+        self.momentum, self.nesterov, self.learning_rate = 0.0, False, 0.0
         self.passes = 0
         self._seen: tuple[torch.Tensor, int] | None = None
         self.handle: Handle | None = None
@@ -43,7 +45,7 @@ class Record:
     @property
     def keeps_velocity(self) -> bool:
         """Whether its recipe accumulates momentum before the exchange."""
-        return self.planned.sparse and self.recipe.takes_over_momentum
+        return self.planned.compressed and self.recipe.takes_over_momentum
 
     def see_gradient(self) -> None:
         """Note the gradient as backward has left it."""

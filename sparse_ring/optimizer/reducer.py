@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from sparse_ring.engine.operation import Operation
 from sparse_ring.exchange.allreduce import Allreduce
 from sparse_ring.exchange.rows import RowGradient, Rows
-from sparse_ring.gradient_operation import GradientOperation
+from sparse_ring.gradient import OptimizerStep, ParameterPipeline, Pipeline, pipeline_of
 from sparse_ring.optimizer.record import Record
 from sparse_ring.optimizer.rows import rows_of, sparse_gradient
-from sparse_ring.pipeline import ParameterPipeline, Pipeline
 from sparse_ring.plan import Described, Plan, PlannedParameter
-from sparse_ring.recipe import Recipe, SparseRecipe
+from sparse_ring.recipe import Recipe
 from sparse_ring.session import Session
 from sparse_ring.views import Work, dtype_name, expanded_dimensions
 
@@ -47,7 +46,7 @@ class GradientReducer(ABC):
         number = session.next_number("optimizer")
         # Two optimizers may be in flight at once, with equal names in both.
         self._prefix = "" if number == 1 else f"optimizer.{number}."
-        self._shared = Pipeline(self.plan.hash, session.kernels, session.exchanges.messages, self._prefix)
+        self._shared = Pipeline(self.plan.hash, session.kernels, session.exchanges, self._prefix, session.rank, session.size)
 
     def add(self, named: Sequence[NamedWithRecipe]) -> None:
         """Take in parameters; on all ranks alike, between steps."""
@@ -101,16 +100,15 @@ class GradientReducer(ABC):
         return self._prefix + name
 
     def _way(self, planned: PlannedParameter, key: str) -> ParameterPipeline | None:
-        if not planned.in_message or not isinstance(planned.recipe, SparseRecipe):
-            return None
-        return ParameterPipeline(
+        return pipeline_of(
             self._shared,
             planned.recipe,
             planned.number,
             planned.name,
             planned.shape,
-            sparse=planned.sparse,
-            key=key,
+            key,
+            compressed=planned.compressed,
+            in_message=planned.in_message,
         )
 
     def _residual_norm(self) -> float:
@@ -137,8 +135,8 @@ class GradientReducer(ABC):
 
     def _dense_operation(self, record: Record, array: NDArray[Any], absent: bool) -> Operation:
         if record.pipeline is not None:
-            flat, momentum, nesterov = array.reshape(-1), record.momentum, record.nesterov
-            return GradientOperation(record.pipeline, flat, self.step, momentum, nesterov, self.average, absent)
+            step = OptimizerStep(self.step, record.momentum, record.nesterov, record.learning_rate, self.average)
+            return record.pipeline.operation(array.reshape(-1), step, absent)
         return Allreduce(
             record.key,
             array,

@@ -1,8 +1,18 @@
 """What a recipe is: a frozen description from which the pipeline composes each parameter's way.
 
-A recipe holds no state and runs no code of its own: it names its parts (error feedback, selector, codec, exchange) and
-decides per parameter and step how much is kept. State lives in the parts, one set a parameter and rank. Two recipes are
-the same to the other ranks when their ``repr`` is; ranks with different ones are told so by name.
+A recipe holds no state and runs no code of its own: it names its parts (error feedback, selector, codes, exchange) and decides per
+parameter and step how much is sent. State lives in the parts, one set a parameter and rank. Two recipes are the same to the
+other ranks when their ``repr`` is; ranks with different ones are told so by name.
+
+A recipe's *kind*, the class from which it derives, says how its gradients travel:
+
+* :class:`RingRecipe`: whole arrays, added on a ring;
+* :class:`~sparse_ring.recipe.sparse.SparseRecipe`: selected elements, as messages to every rank;
+* :class:`~sparse_ring.recipe.quantized.QuantizedRecipe`: every element in few bits, as messages;
+* :class:`~sparse_ring.recipe.agreed.AgreedRecipe`: elements at positions that all ranks know, added on a ring;
+* :class:`~sparse_ring.recipe.factored.FactoredRecipe`: matrices as products of thin factors, added on a ring.
+
+``docs/own-recipe.md`` builds one outside of the package.
 """
 
 from __future__ import annotations
@@ -12,11 +22,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sparse_ring.encode import VALUE_NAMES, CodecChoice, ValueCode
-from sparse_ring.error_feedback import ErrorFeedback, Residual
+from sparse_ring.encode import VALUE_NAMES, ValueCode
+from sparse_ring.error_feedback import Residual
 from sparse_ring.errors import ConfigError
 from sparse_ring.kernels.base import Kernels
-from sparse_ring.select import Selector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,13 +33,16 @@ class Recipe(ABC):
     """How gradients are compressed.
 
     wire
-        dtype on the wire of what travels through the dense ring: ``"native"`` or ``"bfloat16"``.
+        dtype on the wire of what travels through the dense ring: ``"native"``, ``"bfloat16"`` or ``"float16"``.
     takes_over_momentum
-        Sparse parameters accumulate velocity before the exchange, so the optimizer must not apply momentum to them again.
+        Compressed parameters accumulate velocity before the exchange, so the optimizer must not apply momentum to them again.
+    exempt
+        Why, over all ranks, what came in need not be what was applied and what waits; empty where it is.
     """
 
     wire: ClassVar[str] = "native"
     takes_over_momentum: ClassVar[bool] = False
+    exempt: ClassVar[str] = ""
 
     @property
     def warmup(self) -> int:
@@ -39,83 +51,88 @@ class Recipe(ABC):
 
     @abstractmethod
     def sends_messages(self) -> bool:
-        """Return whether float32 parameters travel in messages (coded frames), and not through the dense ring."""
+        """Return whether float32 parameters that are not compressed travel in messages, and not through the dense ring."""
 
-    def is_sparse(self, shape: tuple[int, ...]) -> bool:
-        """Return whether a parameter of this shape is sent sparsely; the others are dense in the same message."""
+    @abstractmethod
+    def compresses(self, shape: tuple[int, ...]) -> bool:
+        """Return whether a parameter of this shape is compressed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingRecipe(Recipe):
+    """A recipe that sends every gradient through the dense ring, in ``wire``'s dtype."""
+
+    def sends_messages(self) -> bool:
+        """Return False."""
         return False
+
+    def compresses(self, shape: tuple[int, ...]) -> bool:
+        """Return False."""
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompressingRecipe(Recipe):
+    """A recipe that leaves small parameters alone.
+
+    minimum_elements
+        Parameters with fewer elements are not compressed, as are all with one dimension (biases, norms); default 1024.
+    """
+
+    minimum_elements: int = 1024
+
+    def __post_init__(self) -> None:
+        if self.minimum_elements < 1:
+            raise ConfigError("minimum_elements", self.minimum_elements, "at least 1")
+
+    def sends_messages(self) -> bool:
+        """Return False: what is not compressed takes the ring."""
+        return False
+
+    def compresses(self, shape: tuple[int, ...]) -> bool:
+        """Return whether the shape has two dimensions or more and enough elements."""
+        return len(shape) > 1 and math.prod(shape) >= self.minimum_elements
 
 
 SMALL_CODES = ("float32", "bfloat16", "int8")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseRecipe(Recipe):
-    """A recipe whose parameters are selected, coded and gathered as messages.
+class MessageRecipe(CompressingRecipe):
+    """A recipe whose parameters travel as frames of messages, small ones dense beside the compressed.
 
-    density
-        Fraction of a sparse parameter's elements that is sent a step, in (0, 1]; default 0.01. At least one element a parameter.
-    indices
-        Name of the index code: ``"golomb"`` (default), ``"elias_fano"``, ``"bitpack"``, ``"bitmap"``, ``"block16"``; ``"auto"``
-        takes the smallest frame by frame.
-    values
-        Name of the value code: ``"float32"`` (lossless: receivers see what was selected, bit for bit), ``"float16"`` (default),
-        ``"bfloat16"``, ``"int8"``, ``"int4"``, ``"int3"``, ``"int2"``, ``"sign"``. What the coding loses stays in the residual.
-    minimum_elements
-        Parameters with fewer elements stay dense, as do all with one dimension (biases, norms); default 1024.
     small
-        How those are sent: ``"float32"`` (default, exact), ``"bfloat16"`` or ``"int8"``, both with a residual of their own.
+        How parameters that are not compressed are sent: ``"float32"`` (default, exact), ``"bfloat16"`` or ``"int8"``, both with a
+        residual of their own.
     """
 
-    density: float = 0.01
-    indices: str = "golomb"
-    values: str = "float16"
-    minimum_elements: int = 1024
     small: str = "float32"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.density, (int, float)) or not 0.0 < self.density <= 1.0:
-            raise ConfigError("density", self.density, "a number above 0 and at most 1")
-        if self.minimum_elements < 1:
-            raise ConfigError("minimum_elements", self.minimum_elements, "at least 1")
+        super().__post_init__()
         if self.small not in SMALL_CODES:
             raise ConfigError("small", self.small, f"one of {', '.join(SMALL_CODES)}")
-        CodecChoice.named(self.indices, self.values)
 
     def sends_messages(self) -> bool:
         """Return True."""
         return True
 
-    def is_sparse(self, shape: tuple[int, ...]) -> bool:
-        """Return whether the shape has two dimensions or more and enough elements."""
-        return len(shape) > 1 and math.prod(shape) >= self.minimum_elements
-
     @property
-    def codec(self) -> CodecChoice:
-        """The value code, and the index code or how it is chosen."""
-        return CodecChoice.named(self.indices, self.values)
+    def small_code(self) -> ValueCode | None:
+        """The value code of parameters that are not compressed; None where they are sent exactly."""
+        return None if self.small == "float32" else VALUE_NAMES[self.small]
 
-    @property
-    def small_code(self) -> ValueCode:
-        """The value code of parameters that stay dense."""
-        return VALUE_NAMES[self.small]
+    def small_feedback(self, numel: int, kernels: Kernels) -> Residual:
+        """Return the fresh memory of a parameter that is not compressed but coded."""
+        return Residual(numel, kernels)
 
-    def density_at(self, step: int) -> float:
-        """Return the density of optimizer step ``step`` (from 0); 1.0 is a dense stage."""
-        return self.density
 
-    def keep(self, numel: int, step: int) -> int:
-        """Return how many of ``numel`` elements are wanted at ``step``; ``numel`` itself asks for a dense frame."""
-        return min(numel, max(1, round(numel * self.density_at(step))))
+def check_density(density: float) -> None:
+    """Raise ConfigError for what is no density."""
+    if not isinstance(density, (int, float)) or not 0.0 < density <= 1.0:
+        raise ConfigError("density", density, "a number above 0 and at most 1")
 
-    def small_feedback(self, numel: int, kernels: Kernels) -> ErrorFeedback | None:
-        """Return the fresh memory of a parameter that stays dense; None where it is sent exactly."""
-        return None if self.small == "float32" else Residual(numel, kernels)
 
-    @abstractmethod
-    def error_feedback(self, numel: int, kernels: Kernels) -> ErrorFeedback:
-        """Return the fresh memory of a parameter."""
-
-    @abstractmethod
-    def selector(self) -> Selector:
-        """Return a fresh selector for a parameter."""
+def kept(numel: int, density: float) -> int:
+    """Return how many of ``numel`` elements a density keeps, at least one."""
+    return min(numel, max(1, round(numel * density)))

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparse_ring.recipe.base import Recipe
+from sparse_ring.recipe.base import RingRecipe
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dense(Recipe):
+class Dense(RingRecipe):
     """Ring allreduce of all elements (Patarasuk and Yuan, 2009); the result differs from one process only by rounding."""
-
-    def sends_messages(self) -> bool:
-        """Return False."""
-        return False

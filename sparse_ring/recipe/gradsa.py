@@ -13,7 +13,7 @@ from typing import ClassVar
 from sparse_ring.error_feedback import ErrorFeedback, MomentumResidual
 from sparse_ring.errors import ConfigError
 from sparse_ring.kernels.base import Kernels
-from sparse_ring.recipe.base import SparseRecipe
+from sparse_ring.recipe.sparse import SparseRecipe
 from sparse_ring.select import ExactTopK, Selector
 
 _FIRST_DENSITY = 0.25

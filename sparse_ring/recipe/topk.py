@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sparse_ring.error_feedback import ErrorFeedback, Residual
 from sparse_ring.kernels.base import Kernels
-from sparse_ring.recipe.base import SparseRecipe
+from sparse_ring.recipe.sparse import SparseRecipe
 from sparse_ring.select import ExactTopK, Selector
 
 

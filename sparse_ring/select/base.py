@@ -73,6 +73,10 @@ class Selector(ABC):
         Never a zero; none only where the accumulated array is zero everywhere.
         """
 
+    def most(self, keep: int, numel: int) -> int:
+        """Return how many elements ``select`` returns at most where ``keep`` of ``numel`` are wanted."""
+        return keep
+
     def state_dict(self) -> dict[str, float]:
         """Return the state as numbers by name."""
         return {}

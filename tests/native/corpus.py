@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from sparse_ring import _native
 from sparse_ring.encode import INDEX_CODES, VALUE_NAMES, Codec, EveryIndex
 from sparse_ring.errors import MessageError
-from sparse_ring.exchange.message_mesh import MessageMesh
+from sparse_ring.exchange.exchanges import Exchanges
 from sparse_ring.kernels.base import Kernels
 from sparse_ring.kernels.table import kernels_for
 from sparse_ring.message import Frame, MessageWriter, read_message
-from sparse_ring.pipeline import ParameterPipeline, Pipeline
+from sparse_ring.gradient.base import OptimizerStep, Pipeline
+from sparse_ring.gradient.framed import FramedParameter
+from sparse_ring.gradient.whole import ExactParameter
 from sparse_ring.recipe import TopK
 from sparse_ring.sparse import SparseGradient
 
@@ -67,9 +69,9 @@ class Corpus:
     ) -> str:
         if isinstance(frame, MessageError):
             return _reason(frame)
-        shared = Pipeline(PLAN, kernels, MessageMesh())
-        # Only its number and size matter to decode, and it makes no residual when it is dense.
-        pipeline = ParameterPipeline(shared, TopK(), parameter, f"p{parameter}", (numel,), sparse=False)
+        shared = Pipeline(PLAN, kernels, Exchanges(kernels))
+        # Only its number and size matter to decode, and an exact one has no residual.
+        pipeline: FramedParameter = ExactParameter(shared, TopK(), parameter, f"p{parameter}", (numel,))
         frame = dataclasses.replace(frame, values=_exact(frame.values), indices=_exact(frame.indices))
         try:
             decoded = pipeline.decode(frame)
@@ -86,7 +88,7 @@ class Corpus:
         else:
             assert len(values) == numel, f"message {number}: {len(values)} elements of {numel}"
         if numel < 1 << 20:
-            pipeline.aggregate([decoded], 1.0, np.empty(numel, np.float32))
+            pipeline.aggregate([decoded], OptimizerStep(), np.empty(numel, np.float32))
         return "decoded"
 
 

@@ -43,10 +43,10 @@ def test_negative_warmup_is_refused():
 
 def test_biases_and_small_tensors_stay_dense():
     recipe = TopK(minimum_elements=100)
-    assert recipe.is_sparse((10, 10))
-    assert not recipe.is_sparse((9, 11))
-    assert not recipe.is_sparse((1000,))
-    assert not recipe.is_sparse(())
+    assert recipe.compresses((10, 10))
+    assert not recipe.compresses((9, 11))
+    assert not recipe.compresses((1000,))
+    assert not recipe.compresses(())
 
 
 def test_at_least_one_element_is_kept_and_never_more_than_there_are():

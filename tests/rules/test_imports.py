@@ -17,7 +17,7 @@ LAYERS = [
     ["ops", "functions", "views", "observing"],
     ["session", "identity", "membership", "recording"],
     ["plan"],
-    ["pipeline", "gradient_operation"],
+    ["gradient"],
     ["recipe"],
     ["error_feedback", "select", "encode", "message", "exchange"],
     ["engine"],

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparse_ring.encode import INDEX_CHOICES, INDEX_CODES, VALUE_NAMES
-from sparse_ring.exchange.message_mesh import MessageMesh
+from sparse_ring.exchange.exchanges import Exchanges
+from sparse_ring.gradient import OptimizerStep, Pipeline, pipeline_of
 from sparse_ring.kernels.table import kernels_for
 from sparse_ring.message import read_message
 from sparse_ring.observe.metrics import Metrics
-from sparse_ring.pipeline import ParameterPipeline, Pipeline
 from sparse_ring.recipe import GradSA, TopK
 from sparse_ring.sparse import SparseGradient
 
@@ -19,15 +19,16 @@ F = np.float32
 
 
 def parameter_of(recipe, shape, kernels="auto", sparse=True):
-    shared = Pipeline(PLAN, kernels_for(kernels), MessageMesh())
-    return ParameterPipeline(shared, recipe, 0, "layer.weight", shape, sparse=sparse)
+    table = kernels_for(kernels)
+    shared = Pipeline(PLAN, table, Exchanges(table))
+    return pipeline_of(shared, recipe, 0, "layer.weight", shape, compressed=sparse, in_message=True)
 
 
 def send(parameter, gradient, step, momentum=0.0, nesterov=False, metrics=None):
     """Compress one gradient and take note that it was sent; return what receivers decode."""
     shared = parameter.shared
     shared.writer.begin(step, PLAN)
-    parameter.compress(gradient, step, momentum, nesterov, metrics or Metrics())
+    parameter.compress(gradient, OptimizerStep(step, momentum, nesterov), metrics or Metrics())
     (frame,) = read_message(shared.writer.finish(), step, PLAN, 1, shared.kernels)
     decoded = parameter.decode(frame)
     parameter.sent(decoded)

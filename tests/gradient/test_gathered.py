@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from sparse_ring.config import Config
 from sparse_ring.errors import MessageError, MismatchError
-from sparse_ring.gradient_operation import GradientOperation
-from sparse_ring.pipeline import ParameterPipeline, Pipeline
+from sparse_ring.gradient import OptimizerStep, Pipeline, pipeline_of
 from sparse_ring.recipe import GradSA, TopK
 from tests.helpers import run_ranks
 
@@ -26,9 +25,11 @@ def gradients_of(seed, rank, step):
 
 def train(session, recipe, seed, steps=3, average=True, skipped=frozenset()):
     """Run a few steps; return the aggregates and the parameters. ``skipped``: (rank, parameter) without gradient."""
-    shared = Pipeline(1, session.kernels, session.exchanges.messages)
+    shared = Pipeline(1, session.kernels, session.exchanges)
     parameters = [
-        ParameterPipeline(shared, recipe, number, f"p{number}", shape, sparse=recipe.is_sparse(shape))
+        pipeline_of(
+            shared, recipe, number, f"p{number}", shape, compressed=recipe.compresses(shape), in_message=True
+        )
         for number, shape in enumerate(SHAPES)
     ]
     results = []
@@ -38,7 +39,8 @@ def train(session, recipe, seed, steps=3, average=True, skipped=frozenset()):
         handles = {}
         for number in order:
             absent = (session.rank, number) in skipped
-            operation = GradientOperation(parameters[number], gradients[number], step, 0.9, False, average, absent)
+            settings = OptimizerStep(step, 0.9, average=average)
+            operation = parameters[number].operation(gradients[number], settings, absent)
             handles[number] = session.submit(operation)
         results.append([handles[number].wait() for number in range(len(SHAPES))])
     return results, parameters
@@ -105,7 +107,7 @@ def test_what_is_absent_everywhere_keeps_its_residual():
     def job(session):
         _, parameters = train(session, recipe, 3, steps=1)
         before = parameters[1].feedback.accumulated.copy()
-        operation = GradientOperation(parameters[1], np.ones(1200, F), 1, 0.9, False, True, absent=True)
+        operation = parameters[1].operation(np.ones(1200, F), OptimizerStep(1, 0.9), absent=True)
         assert session.submit(operation).wait() is None
         assert before.any()
         return before.tobytes() == parameters[1].feedback.accumulated.tobytes()
@@ -117,12 +119,12 @@ def test_a_rank_that_is_not_finite_is_left_out_and_named(caplog):
     recipe = TopK(density=1.0, values="float32", minimum_elements=10)
 
     def job(session):
-        shared = Pipeline(1, session.kernels, session.exchanges.messages)
-        parameter = ParameterPipeline(shared, recipe, 0, "fc.weight", (4, 5), sparse=True)
+        shared = Pipeline(1, session.kernels, session.exchanges)
+        parameter = pipeline_of(shared, recipe, 0, "fc.weight", (4, 5), compressed=True, in_message=True)
         gradient = np.full(20, session.rank + 1, F)
         if session.rank == 1:
             gradient[3] = np.nan
-        return session.submit(GradientOperation(parameter, gradient, 0, 0.0, False, False)).wait()
+        return session.submit(parameter.operation(gradient, OptimizerStep(0, average=False))).wait()
 
     with caplog.at_level(logging.WARNING, "sparse_ring"):
         results = run_ranks(3, job)
@@ -149,8 +151,8 @@ def test_damage_names_rank_and_parameter():
     recipe = TopK(density=0.5, minimum_elements=10)
 
     def job(session):
-        shared = Pipeline(1, session.kernels, session.exchanges.messages)
-        parameter = ParameterPipeline(shared, recipe, 0, "fc.weight", (4, 5), sparse=True)
+        shared = Pipeline(1, session.kernels, session.exchanges)
+        parameter = pipeline_of(shared, recipe, 0, "fc.weight", (4, 5), compressed=True, in_message=True)
         if session.rank == 1:
             finish = shared.writer.finish
 
@@ -163,7 +165,7 @@ def test_damage_names_rank_and_parameter():
         gradient = np.ones(20, F)
         before = [float(parameter.feedback.accumulated.sum()), 20.0]
         with pytest.raises(MessageError, match=r"rank 1, parameter 'fc\.weight': frame 0 .* wrong checksum") as caught:
-            session.submit(GradientOperation(parameter, gradient, 0, 0.0, False, False)).wait()
+            session.submit(parameter.operation(gradient, OptimizerStep(0, average=False))).wait()
         # Nothing was applied, so nothing counts as sent: the whole gradient waits.
         after = float(parameter.feedback.accumulated.sum())
         return caught.value.rank, caught.value.parameter, [before[0], after] == [0.0, before[1]]
@@ -175,17 +177,17 @@ def test_a_rank_that_fails_before_it_sends_is_named_by_the_others():
     recipe = TopK(density=0.5, minimum_elements=10)
 
     def job(session):
-        shared = Pipeline(1, session.kernels, session.exchanges.messages)
-        parameter = ParameterPipeline(shared, recipe, 0, "fc.weight", (4, 5), sparse=True)
+        shared = Pipeline(1, session.kernels, session.exchanges)
+        parameter = pipeline_of(shared, recipe, 0, "fc.weight", (4, 5), compressed=True, in_message=True)
         if session.rank == 1:
             parameter.compress = lambda *_: 1 / 0
         expected = ZeroDivisionError if session.rank == 1 else MessageError
         text = "division" if session.rank == 1 else "rank 1, parameter 'fc.weight': is empty: that rank failed"
         with pytest.raises(expected, match=text):
-            session.submit(GradientOperation(parameter, np.ones(20, F), 0, 0.0, False, False)).wait()
+            session.submit(parameter.operation(np.ones(20, F), OptimizerStep(0, average=False))).wait()
         del parameter.__dict__["compress" if session.rank == 1 else "name"]
         parameter.name = "fc.weight"
-        return session.submit(GradientOperation(parameter, np.ones(20, F), 1, 0.0, False, False)).wait().tolist()
+        return session.submit(parameter.operation(np.ones(20, F), OptimizerStep(1, average=False))).wait().tolist()
 
     first, second = run_ranks(2, job)
     assert first == second
@@ -203,12 +205,11 @@ def test_ranks_at_different_steps_tell_each_other(first, error, text):
     recipe = GradSA(density=0.01, minimum_elements=10, warmup_steps=10)
 
     def job(session):
-        shared = Pipeline(1, session.kernels, session.exchanges.messages)
+        shared = Pipeline(1, session.kernels, session.exchanges)
         handles = [
             session.submit(
-                GradientOperation(
-                    ParameterPipeline(shared, recipe, n, f"p{n}", (300, 200), sparse=True),
-                    np.ones(60_000, F), first + 50 * session.rank, 0.9, False, True,
+                pipeline_of(shared, recipe, n, f"p{n}", (300, 200), compressed=True, in_message=True).operation(
+                    np.ones(60_000, F), OptimizerStep(first + 50 * session.rank, 0.9)
                 )
             )
             for n in range(3)
@@ -226,13 +227,13 @@ def test_preparing_changes_when_a_gradient_is_compressed_and_nothing_else(absent
     recipe = GradSA(density=0.05, minimum_elements=10, warmup_steps=2)
 
     def job(session, prepare):
-        shared = Pipeline(1, session.kernels, session.exchanges.messages)
-        parameters = [ParameterPipeline(shared, recipe, n, f"p{n}", (40, 30), sparse=True) for n in range(3)]
+        shared = Pipeline(1, session.kernels, session.exchanges)
+        parameters = [pipeline_of(shared, recipe, n, f"p{n}", (40, 30), compressed=True, in_message=True) for n in range(3)]
         for step in range(5):
             operations = [
-                GradientOperation(
-                    parameter, np.random.default_rng([session.rank, step, n]).standard_normal(1200).astype(F),
-                    step, 0.9, False, True, absent and session.rank == 1 and n == step % 3,
+                parameter.operation(
+                    np.random.default_rng([session.rank, step, n]).standard_normal(1200).astype(F),
+                    OptimizerStep(step, 0.9), absent and session.rank == 1 and n == step % 3,
                 )
                 for n, parameter in enumerate(parameters)
             ]  # fmt: skip
@@ -251,13 +252,13 @@ def test_a_gradient_is_compressed_while_its_bucket_waits_for_more():
     """Before any rank is asked whether it has one."""
 
     def job(session):
-        shared = Pipeline(1, session.kernels, session.exchanges.messages)
-        parameter = ParameterPipeline(shared, TopK(density=0.1), 0, "p", (40, 30), sparse=True)
+        shared = Pipeline(1, session.kernels, session.exchanges)
+        parameter = pipeline_of(shared, TopK(density=0.1), 0, "p", (40, 30), compressed=True, in_message=True)
         compressed = threading.Event()
         parameter.compress = lambda *arguments, real=parameter.compress: (real(*arguments), compressed.set())
         if session.rank == 1:
             return compressed.wait(0)
-        session.submit(GradientOperation(parameter, np.ones(1200, F), 0, 0.0, False, True))
+        session.submit(parameter.operation(np.ones(1200, F), OptimizerStep(0, average=True)))
         return compressed.wait(30)
 
     assert run_ranks(2, job, Config(cycle_time=1e6))[0]
@@ -268,8 +269,8 @@ def test_where_one_parameter_fails_to_compress_those_that_rode_are_shared_all_th
     recipe = TopK(density=0.1, values="float32", minimum_elements=10)
 
     def job(session):
-        shared = Pipeline(1, session.kernels, session.exchanges.messages)
-        parameters = [ParameterPipeline(shared, recipe, n, f"p{n}", (40, 30), sparse=True) for n in range(3)]
+        shared = Pipeline(1, session.kernels, session.exchanges)
+        parameters = [pipeline_of(shared, recipe, n, f"p{n}", (40, 30), compressed=True, in_message=True) for n in range(3)]
         if session.rank == 1:
 
             def failing(*arguments):
@@ -277,7 +278,7 @@ def test_where_one_parameter_fails_to_compress_those_that_rode_are_shared_all_th
 
             parameters[1].compress = failing
         handles = session.submit_all(
-            [GradientOperation(p, np.ones(1200, F) + n, 0, 0.0, False, True) for n, p in enumerate(parameters)]
+            [p.operation(np.ones(1200, F) + n, OptimizerStep(0, average=True)) for n, p in enumerate(parameters)]
         )
         results = [handles[0].wait().tobytes(), handles[2].wait().tobytes()]
         with pytest.raises(MemoryError if session.rank == 1 else MessageError):

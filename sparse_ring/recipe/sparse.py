@@ -1,0 +1,58 @@
+"""The kind of recipe that selects elements and sends them, coded, to every rank."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+from sparse_ring.encode import CodecChoice
+from sparse_ring.error_feedback import ErrorFeedback
+from sparse_ring.kernels.base import Kernels
+from sparse_ring.recipe.base import MessageRecipe, check_density, kept
+from sparse_ring.select import Selector
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseRecipe(MessageRecipe):
+    """A recipe whose parameters are selected, coded and gathered as messages.
+
+    density
+        Fraction of a compressed parameter's elements that is sent a step, in (0, 1]; default 0.01. At least one element a
+        parameter.
+    indices
+        Name of the index code: ``"golomb"`` (default), ``"elias_fano"``, ``"bitpack"``, ``"bitmap"``, ``"block16"``; ``"auto"``
+        takes the smallest frame by frame.
+    values
+        Name of the value code: ``"float32"`` (lossless: receivers see what was selected, bit for bit), ``"float16"`` (default),
+        ``"bfloat16"``, ``"int8"``, ``"int4"``, ``"int3"``, ``"int2"``, ``"sign"``. What the coding loses stays in the residual.
+    """
+
+    density: float = 0.01
+    indices: str = "golomb"
+    values: str = "float16"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_density(self.density)
+        CodecChoice.named(self.indices, self.values)
+
+    @property
+    def codec(self) -> CodecChoice:
+        """The value code, and the index code or how it is chosen."""
+        return CodecChoice.named(self.indices, self.values)
+
+    def density_at(self, step: int) -> float:
+        """Return the density of optimizer step ``step`` (from 0); 1.0 is a dense stage."""
+        return self.density
+
+    def keep(self, numel: int, step: int) -> int:
+        """Return how many of ``numel`` elements are wanted at ``step``; ``numel`` itself asks for a dense frame."""
+        return kept(numel, self.density_at(step))
+
+    @abstractmethod
+    def error_feedback(self, numel: int, kernels: Kernels) -> ErrorFeedback:
+        """Return the fresh memory of a parameter."""
+
+    @abstractmethod
+    def selector(self) -> Selector:
+        """Return a fresh selector for a parameter."""

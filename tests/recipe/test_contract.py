@@ -1,0 +1,58 @@
+"""Every recipe in the table keeps the contract, on one to four ranks."""
+
+import pytest
+
+from sparse_ring.recipe import RECIPES
+from tests.contracts import recipe as contract
+
+# A recipe with settings of its own is a line here; all others run with their defaults.
+VARIANTS = {
+    "topk": [{"density": 0.1}, {"density": 0.05, "values": "int4", "small": "int8"}],
+    "gradsa": [{"density": 0.1, "warmup_steps": 3}, {"density": 0.1, "warmup_steps": 0, "values": "sign"}],
+    "randomk": [{"density": 0.1}, {"density": 1.0}],
+    "cltk": [{"density": 0.1}],
+    "powersgd": [{"rank": 1}, {"rank": 4}],
+}
+CASES = [
+    pytest.param(RECIPES[name](**{"minimum_elements": 100, **settings}), id=f"{name}-{number}")
+    for name in RECIPES
+    if RECIPES[name]().compresses((1000, 1000))
+    for number, settings in enumerate(VARIANTS.get(name, [{}]))
+]
+SIZES = [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("recipe", CASES)
+def test_replicas_are_identical(recipe, size):
+    contract.check_replicas(recipe, size, seed=1)
+
+
+@pytest.mark.parametrize("recipe", CASES)
+def test_a_sum_is_identical_too(recipe):
+    contract.check_replicas(recipe, 3, seed=2, average=False)
+
+
+@pytest.mark.parametrize("average", [True, False])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("recipe", [case for case in CASES if not case.values[0].exempt])
+def test_nothing_is_lost(recipe, size, average):
+    contract.check_conservation(recipe, size, seed=3, average=average)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("recipe", CASES)
+def test_a_checkpoint_goes_on(recipe, size):
+    contract.check_checkpoint(recipe, size, seed=4)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("recipe", CASES)
+def test_a_rank_that_is_not_finite_is_left_out(recipe, size):
+    contract.check_nonfinite(recipe, size, seed=5)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("recipe", CASES)
+def test_what_ranks_skip(recipe, size):
+    contract.check_absent(recipe, size, seed=6)
