@@ -4,6 +4,7 @@ sparse-ring-run -np 2 python examples/digits.py --recipe gradsa --density 0.01
 """
 
 import argparse
+import dataclasses
 
 import torch
 from sklearn.datasets import load_digits
@@ -18,7 +19,7 @@ from sparse_ring.recipe import RECIPES, recipe_named
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", choices=list(RECIPES), default="gradsa")
-    parser.add_argument("--density", type=float, default=0.01, help="fraction of the elements sent (sparse recipes)")
+    parser.add_argument("--density", type=float, default=0.01, help="fraction of the elements sent, where a recipe has one")
     parser.add_argument("--values", default="float16", help="how their values are coded: float32, float16, int4, …")
     parser.add_argument("--small", default="float32", help="how biases travel: float32, bfloat16, int8")
     parser.add_argument("--epochs", type=int, default=30)
@@ -58,8 +59,9 @@ def main() -> None:
     torch.manual_seed(args.seed)
     images, labels, test_images, test_labels = digits()
     model = network()
-    sparse = {"density": args.density, "values": args.values, "small": args.small}
-    settings = sparse if args.recipe in ("topk", "gradsa") else {}
+    asked = {"density": args.density, "values": args.values, "small": args.small}
+    known = {field.name for field in dataclasses.fields(RECIPES[args.recipe])}
+    settings = {name: value for name, value in asked.items() if name in known}
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(
         optimizer, model.named_parameters(), compression=recipe_named(args.recipe, **settings)

@@ -6,6 +6,8 @@ Importing starts neither MPI nor a thread; ``init()`` does.
 
 from __future__ import annotations
 
+from typing import Any
+
 from sparse_ring.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from sparse_ring.errors import SparseRingError as HorovodInternalError
 from sparse_ring.functions import (
@@ -52,6 +54,14 @@ from sparse_ring.session import (
     shutdown,
     size,
 )
+
+
+def __getattr__(name: str) -> Any:
+    """Return any other recipe by its name, such as ``hvd.PowerSGD``."""
+    for recipe in RECIPES.values():
+        if recipe.__name__ == name:
+            return recipe
+    raise AttributeError(f"module 'sparse_ring.torch' has no attribute {name!r}.")
 
 
 class _Known(type):
