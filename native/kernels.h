@@ -41,6 +41,8 @@ struct Kernels {
     int64_t (*accumulate_select)(int64_t n, const float* gradient, float* velocity, float* residual, float momentum,
                                  bool nesterov, float threshold, int64_t capacity, uint32_t* indices, float* values);
     int64_t (*select)(int64_t n, const float* x, float threshold, int64_t capacity, uint32_t* indices, float* values);
+    // 1 <= keep <= 4096; indices and values hold what keep allows for n elements, + 16.
+    int64_t (*select_chunks)(int64_t n, const float* x, int64_t keep, uint32_t* indices, float* values);
     // scratch holds n floats; 1 <= k <= n.
     float (*kth_magnitude)(int64_t n, const float* x, int64_t k, float* scratch);
 
@@ -97,6 +99,7 @@ bool avx512_supported();
 // Each family puts its functions into all tables; a table takes a slower instruction set's where that was measured faster.
 void install_accumulate(Tables& tables);
 void install_select(Tables& tables);
+void install_chunks(Tables& tables);
 void install_kth(Tables& tables);
 void install_residual(Tables& tables);
 void install_reduce(Tables& tables);

@@ -172,6 +172,7 @@ PyObject* table_module(const char* name) {
         METHOD(accumulate_select,
                "n, gradient, velocity, residual, momentum, nesterov, threshold, capacity, indices, values"),
         METHOD(select, "n, x, threshold, capacity, indices, values"),
+        METHOD(select_chunks, "n, x, keep, indices, values"),
         METHOD(kth_magnitude, "n, x, k, scratch"),
         METHOD(update_residual, "n, indices, values, decoded, numel, residual, velocity"),
         METHOD(scatter_add, "n, indices, values, scale, numel, out"),

@@ -12,6 +12,7 @@ const Tables& tables() {
         Tables fresh{};
         install_accumulate(fresh);
         install_select(fresh);
+        install_chunks(fresh);
         install_kth(fresh);
         install_residual(fresh);
         install_reduce(fresh);

@@ -43,6 +43,10 @@ class Table:
         /,
     ) -> int: ...
     @staticmethod
+    def select_chunks(
+        n: int, x: NDArray[np.float32], keep: int, indices: NDArray[np.uint32], values: NDArray[np.float32], /
+    ) -> int: ...
+    @staticmethod
     def kth_magnitude(n: int, x: NDArray[np.float32], k: int, scratch: NDArray[np.float32], /) -> float: ...
     @staticmethod
     def update_residual(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +31,7 @@ class ErrorFeedback(ABC):
     """
 
     accumulated: Floats
-    compensates: ClassVar[bool] = False
+    compensates: bool = False
 
     @abstractmethod
     def accumulate(self, gradient: Floats, momentum: float, nesterov: bool) -> None:
@@ -55,7 +54,9 @@ class ErrorFeedback(ABC):
     def sent_all(self, decoded: Floats) -> None:
         """Take note that the whole of ``accumulated`` was sent and that receivers see ``decoded`` (``float32[numel]``)."""
 
-    def aggregated(self, aggregate: Floats, touched: Sequence[Indices], learning_rate: float) -> None:  # noqa: B027
+    def aggregated(  # noqa: B027
+        self, aggregate: Floats, touched: Sequence[Indices], learning_rate: float, momentum: float = 0.0
+    ) -> None:
         """Take note of what all ranks together sent, where ``compensates``; called after ``sent``.
 
         aggregate
@@ -64,6 +65,8 @@ class ErrorFeedback(ABC):
             Positions that each rank sent, in which the aggregate may differ from zero; empty after a dense stage: all of them.
         learning_rate
             With which the optimizer will apply it.
+        momentum
+            The optimizer's coefficient, where the recipe has taken it over.
         """
 
     def residual_norm(self) -> float:

@@ -28,7 +28,7 @@ from sparse_ring.exchange.exchanges import Exchanges
 from sparse_ring.kernels.base import Kernels
 from sparse_ring.message import MessageWriter
 from sparse_ring.recipe import Recipe
-from sparse_ring.select import Scratch
+from sparse_ring.select import ModelThreshold, Scratch
 from sparse_ring.sparse import SparseGradient
 
 logger = logging.getLogger(__name__)
@@ -58,6 +58,8 @@ class Pipeline:
         self.writer = MessageWriter(kernels)
         self.scratch = Scratch()
         self.nonfinite: dict[int, int] = {}
+        # Of recipes whose threshold is that of the whole model.
+        self.thresholds: dict[Recipe, ModelThreshold] = {}
 
     def seed(self, seed: int) -> int:
         """Return a seed of this rank's own: errors of stochastic codes average out between ranks."""

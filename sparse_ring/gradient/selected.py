@@ -13,7 +13,8 @@ from sparse_ring.gradient.framed import FramedParameter
 from sparse_ring.message.frame import FRAME_HEADER
 from sparse_ring.message.writer import frame_bound
 from sparse_ring.observe.metrics import Metrics
-from sparse_ring.recipe import SparseRecipe
+from sparse_ring.recipe import SelectingRecipe
+from sparse_ring.select import ModelSelector, ModelThreshold, Selector
 
 
 class SelectedParameter(FramedParameter):
@@ -24,29 +25,34 @@ class SelectedParameter(FramedParameter):
     def __init__(
         self,
         shared: Pipeline,
-        recipe: SparseRecipe,
+        recipe: SelectingRecipe,
         number: int,
         name: str,
         shape: tuple[int, ...],
         key: str | None = None,
     ) -> None:
         super().__init__(shared, recipe, number, name, shape, key)
-        self.sparse_recipe, self.codec = recipe, recipe.codec
+        self.selecting_recipe, self.codec = recipe, recipe.codec
         self.feedback = recipe.error_feedback(self.numel, shared.kernels)
-        self.selector = recipe.selector()
+        self.selector: Selector
+        if recipe.whole_model:
+            self.selector = ModelSelector(shared.thresholds.setdefault(recipe, ModelThreshold()))
+        else:
+            self.selector = recipe.selector()
+        self._clip_norm = recipe.clip_norm(shared.size)
 
     def detail(self, step: int) -> str:
         """How many elements are kept changes during the warm-up, and with it the room that a message needs."""
-        return f" keep={self.sparse_recipe.keep(self.numel, step)} at this step"
+        return f" keep={self.selecting_recipe.keep(self.numel, step)} at this step"
 
     @property
     def final_bytes(self) -> int:
         """See :attr:`FramedParameter.final_bytes`: at the final density, to which ranks at different steps agree."""
-        return FRAME_HEADER.size + 4 * self.sparse_recipe.keep(self.numel, self.sparse_recipe.warmup)
+        return FRAME_HEADER.size + 4 * self.selecting_recipe.keep(self.numel, self.selecting_recipe.warmup)
 
     def frame_bound(self, step: int) -> int:
         """See :meth:`FramedParameter.frame_bound`."""
-        keep = self.sparse_recipe.keep(self.numel, step)
+        keep = self.selecting_recipe.keep(self.numel, step)
         if keep == self.numel:
             return frame_bound(4 * self.numel)
         return frame_bound(self.codec.most(self.selector.most(keep, self.numel), self.numel))
@@ -55,7 +61,9 @@ class SelectedParameter(FramedParameter):
         self, gradient: Floats, step: OptimizerStep, metrics: Metrics, unit: float | None = None
     ) -> None:
         """See :meth:`FramedParameter.compress_finite`."""
-        keep = self.sparse_recipe.keep(self.numel, step.number)
+        keep = self.selecting_recipe.keep(self.numel, step.number)
+        if self._clip_norm is not None:
+            clip(gradient, self._clip_norm)
         metrics.sparse_elements += self.numel
         if keep < self.numel:
             self._compress_sparse(gradient, step, keep, metrics)
@@ -95,3 +103,13 @@ class SelectedParameter(FramedParameter):
         arrays = {name: value for name, value in state.items() if isinstance(value, np.ndarray)}
         super().load_state_dict(arrays)
         self.selector.load_state_dict({name: value for name, value in state.items() if name not in arrays})
+
+
+def clip(gradient: Floats, most: float) -> None:
+    """Scale a finite gradient, in place, so that its Euclidean norm is at most ``most``."""
+    norm = float(np.linalg.norm(gradient))
+    if not np.isfinite(norm):
+        # Squares beyond float32.
+        norm = float(np.linalg.norm(gradient.astype(np.float64)))
+    if norm > most:
+        np.multiply(gradient, np.float32(most / norm), out=gradient)

@@ -12,7 +12,7 @@ from sparse_ring.gradient.factored import FactoredParameter
 from sparse_ring.gradient.owned import OwnedParameter
 from sparse_ring.gradient.selected import SelectedParameter
 from sparse_ring.gradient.whole import CodedParameter, ExactParameter
-from sparse_ring.recipe import AgreedRecipe, FactoredRecipe, MessageRecipe, QuantizedRecipe, Recipe, SparseRecipe
+from sparse_ring.recipe import AgreedRecipe, FactoredRecipe, MessageRecipe, QuantizedRecipe, Recipe, SelectingRecipe
 
 
 def _quantized(
@@ -29,7 +29,7 @@ def _quantized(
 
 # A kind of recipe, and what its compressed parameters become.
 WAYS: tuple[tuple[type[Recipe], Callable[..., ParameterPipeline]], ...] = (
-    (SparseRecipe, SelectedParameter),
+    (SelectingRecipe, SelectedParameter),
     (QuantizedRecipe, _quantized),
     (AgreedRecipe, AgreedParameter),
     (FactoredRecipe, FactoredParameter),

@@ -73,6 +73,7 @@ Halves = NDArray[np.uint16]
 
 SPARE = 16
 BLOCK = 4096
+CHUNK = 4096
 
 
 class Kernels(Protocol):
@@ -110,6 +111,14 @@ class Kernels(Protocol):
 
         Returns how many there are, which may exceed the capacity: then only the first ``capacity`` are written.
         ``threshold`` is positive; NaN is never selected.
+        """
+
+    def select_chunks(self, x: Floats, keep: int, indices: Indices, values: Floats) -> int:
+        """In each chunk of ``CHUNK`` elements write position and value of the ``keep`` largest magnitudes, in index order.
+
+        Of equal ones those with the lowest index; magnitudes below the smallest normal float32 and NaN never. A last chunk of
+        ``length`` elements keeps ``chunk_keep(length, keep)``. Returns how many there are; ``1 <= keep <= CHUNK``, and there is room
+        for ``chunks_keep(len(x), keep)``.
         """
 
     def kth_magnitude(self, x: Floats, k: int, scratch: Floats) -> float:
@@ -210,6 +219,17 @@ class Kernels(Protocol):
 
     def crc32(self, data: Bytes, start: int = 0) -> int:
         """CRC-32 (IEEE 802.3, as zlib) of ``data``, continuing from ``start``."""
+
+
+def chunk_keep(length: int, keep: int) -> int:
+    """Return how many of a chunk's ``length`` (1 to ``CHUNK``) elements ``select_chunks`` keeps: in proportion, at least one."""
+    return max(1, (keep * length + CHUNK // 2) // CHUNK)
+
+
+def chunks_keep(numel: int, keep: int) -> int:
+    """Return how many of ``numel`` elements ``select_chunks`` keeps at most."""
+    whole, rest = divmod(numel, CHUNK)
+    return whole * keep + (chunk_keep(rest, keep) if rest else 0)
 
 
 def golomb_bound(count: int, numel: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 
 from sparse_ring import _native
-from sparse_ring.kernels.base import SPARE, Bytes, Floats, Indices
+from sparse_ring.kernels.base import CHUNK, SPARE, Bytes, Floats, Indices, chunks_keep
 from sparse_ring.kernels.cpu_indices import CpuIndexCodes, need_numel, refuse_indices
 from sparse_ring.kernels.cpu_values import CpuValueCodes, need
 
@@ -76,6 +76,17 @@ class CpuKernels(CpuIndexCodes, CpuValueCodes):
         n = len(x)
         need_numel(n)
         return self._native.select(n, x, threshold, _capacity(indices, values), indices, values)
+
+    def select_chunks(self, x: Floats, keep: int, indices: Indices, values: Floats) -> int:
+        """Write position and value of the largest magnitudes of each chunk."""
+        n = len(x)
+        need_numel(n)
+        if not 1 <= keep <= CHUNK:
+            raise ValueError(f"keep is {keep}, but must be from 1 to {CHUNK}.")
+        room, most = _capacity(indices, values), chunks_keep(n, keep)
+        if room < most:
+            raise ValueError(f"indices has room for {room} elements, but must have it for {most}.")
+        return self._native.select_chunks(n, x, keep, indices, values)
 
     def kth_magnitude(self, x: Floats, k: int, scratch: Floats) -> float:
         """Return the ``k``-th largest magnitude."""

@@ -12,7 +12,7 @@ from sparse_ring.kernels import reasons
 from sparse_ring.kernels import reference_indices as gap_codes
 from sparse_ring.kernels import reference_positions as position_codes
 from sparse_ring.kernels import reference_values as value_codes
-from sparse_ring.kernels.base import SPARE, Bytes, Floats, Halves, Indices
+from sparse_ring.kernels.base import CHUNK, SPARE, Bytes, Floats, Halves, Indices, chunk_keep
 
 
 def _float32(value: float) -> np.float32:
@@ -64,6 +64,19 @@ class ReferenceKernels:
         indices[: len(written)] = written
         values[: len(written)] = x[written]
         return len(positions)
+
+    def select_chunks(self, x: Floats, keep: int, indices: Indices, values: Floats) -> int:
+        """Write position and value of the largest magnitudes of each chunk."""
+        count = 0
+        for first in range(0, len(x), CHUNK):
+            sizes = np.abs(x[first : first + CHUNK])
+            sizes[~(sizes >= np.finfo(np.float32).tiny)] = 0
+            largest = np.argsort(-sizes, kind="stable")[: chunk_keep(len(sizes), keep)]
+            positions = first + np.sort(largest[sizes[largest] > 0])
+            written = slice(count, count + len(positions))
+            indices[written], values[written] = positions, x[positions]
+            count += len(positions)
+        return count
 
     def kth_magnitude(self, x: Floats, k: int, scratch: Floats) -> float:
         """Return the ``k``-th largest magnitude."""

@@ -44,7 +44,7 @@ class MomentumTakeover:
     def read_groups(self) -> None:
         """Note which group each parameter is in; called whenever the groups may be new objects.
 
-        Raises ValueError where a taken-over parameter's group has dampening.
+        Raises ValueError where a taken-over parameter's group has dampening, or Nesterov's momentum that its recipe can't have.
         """
         self._groups = {id(p): group for group in self._optimizer.param_groups for p in group["params"]}
         for key in self.taken:
@@ -53,12 +53,18 @@ class MomentumTakeover:
                     f"Parameter '{self._records[key].name}': this recipe accumulates momentum before the exchange, which "
                     f"SGD's dampening={self._groups[key]['dampening']} does not allow. Set dampening=0, or use TopK."
                 )
+            if self._groups[key].get("nesterov", False) and not self._records[key].recipe.takes_nesterov:
+                raise ValueError(
+                    f"Parameter '{self._records[key].name}': this recipe keeps no velocity, which nesterov=True needs. Set "
+                    f"nesterov=False, or momentum='local' in the recipe."
+                )
 
     def prepare(self, record: Record) -> None:
         """Set the learning rate, and the momentum that the record's velocity uses this step."""
         key = id(record.parameter)
         group = self._groups[key]
-        record.learning_rate = float(group.get("lr", 0.0))
+        # Under maximize weights move along the gradient.
+        record.learning_rate = float(group.get("lr", 0.0)) * (-1.0 if group.get("maximize", False) else 1.0)
         if key in self.taken:
             record.momentum, record.nesterov = float(group["momentum"]), bool(group["nesterov"])
 
@@ -81,7 +87,8 @@ class MomentumTakeover:
             velocity = buffer.detach().to("cpu", torch.float32).reshape(-1).numpy()
             record.pipeline.load_state_dict({**record.pipeline.state_dict(), "velocity": velocity})
             self.decay_buffers.pop(record.name, None)
-            self.fresh.add(record.name)
+            if "velocity" in record.pipeline.state_dict():
+                self.fresh.add(record.name)
 
     @contextmanager
     def without_momentum(self) -> Iterator[None]:

@@ -123,14 +123,16 @@ def folded_state(
 
     ``states`` are those that fold into this rank (none, where there are more ranks now); step and weight decay's momentum are
     the same on all ranks and come from ``common``. Residuals and velocities add up; under Average they are scaled by the ratio
-    of the numbers of ranks, so that their mean over all ranks stays. Thresholds start afresh.
+    of the numbers of ranks, so that their mean over all ranks stays. The history of aggregates is the same on all ranks. Thresholds
+    start afresh.
     """
     session = reducer.session
     scale = session.size / size if reducer.average else 1.0
     parameters: dict[str, dict[str, Any]] = {}
     for name, entry in common["parameters"].items():
-        if "weight_decay_buffer" in entry:
-            parameters[name] = {"weight_decay_buffer": entry["weight_decay_buffer"]}
+        same = {key: entry[key] for key in ("weight_decay_buffer", "history") if key in entry}
+        if same:
+            parameters[name] = same
     for state in states:
         for name, entry in state["parameters"].items():
             folded = parameters.setdefault(name, {})

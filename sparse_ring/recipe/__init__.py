@@ -15,15 +15,19 @@ from sparse_ring.recipe.base import MessageRecipe as MessageRecipe
 from sparse_ring.recipe.base import Recipe as Recipe
 from sparse_ring.recipe.base import RingRecipe as RingRecipe
 from sparse_ring.recipe.bf16 import BF16 as BF16
+from sparse_ring.recipe.chunktopk import ChunkTopK as ChunkTopK
 from sparse_ring.recipe.cltk import CLTK as CLTK
 from sparse_ring.recipe.dense import Dense as Dense
+from sparse_ring.recipe.dgc import DGC as DGC
 from sparse_ring.recipe.factored import FactoredRecipe as FactoredRecipe
 from sparse_ring.recipe.fp16 import FP16 as FP16
 from sparse_ring.recipe.gradsa import GradSA as GradSA
 from sparse_ring.recipe.powersgd import PowerSGD as PowerSGD
 from sparse_ring.recipe.quantized import QuantizedRecipe as QuantizedRecipe
 from sparse_ring.recipe.randomk import RandomK as RandomK
+from sparse_ring.recipe.sparse import SelectingRecipe as SelectingRecipe
 from sparse_ring.recipe.sparse import SparseRecipe as SparseRecipe
+from sparse_ring.recipe.threshold import Threshold as Threshold
 from sparse_ring.recipe.topk import TopK as TopK
 from sparse_ring.recipe.terngrad import TernGrad as TernGrad
 from sparse_ring.recipe.qsgd import QSGD as QSGD
@@ -38,7 +42,7 @@ from sparse_ring.recipe.signsgd import SignSGD as SignSGD
 RECIPES: dict[str, type[Recipe]] = {
     recipe.__name__.lower(): recipe
     for recipe in (
-        Dense, BF16, FP16, TopK, GradSA, RandomK, CLTK, TernGrad, QSGD, Int8, FourBit, AdaptiveBits, TwoBit, OneBit, SignSGD, PowerSGD,
+        Dense, BF16, FP16, TopK, GradSA, DGC, Threshold, ChunkTopK, RandomK, CLTK, TernGrad, QSGD, Int8, FourBit, AdaptiveBits, TwoBit, OneBit, SignSGD, PowerSGD,
     )
 }
 

@@ -7,7 +7,7 @@ other ranks when their ``repr`` is; ranks with different ones are told so by nam
 A recipe's *kind*, the class from which it derives, says how its gradients travel:
 
 * :class:`RingRecipe`: whole arrays, added on a ring;
-* :class:`~sparse_ring.recipe.sparse.SparseRecipe`: selected elements, as messages to every rank;
+* :class:`~sparse_ring.recipe.sparse.SelectingRecipe`: selected elements, as messages to every rank;
 * :class:`~sparse_ring.recipe.quantized.QuantizedRecipe`: every element in few bits, as messages;
 * :class:`~sparse_ring.recipe.agreed.AgreedRecipe`: elements at positions that all ranks know, added on a ring;
 * :class:`~sparse_ring.recipe.factored.FactoredRecipe`: matrices as products of thin factors, added on a ring.
@@ -36,13 +36,20 @@ class Recipe(ABC):
         dtype on the wire of what travels through the dense ring: ``"native"``, ``"bfloat16"`` or ``"float16"``.
     takes_over_momentum
         Compressed parameters accumulate velocity before the exchange, so the optimizer must not apply momentum to them again.
-    exempt
-        Why, over all ranks, what came in need not be what was applied and what waits; empty where it is.
     """
 
     wire: ClassVar[str] = "native"
     takes_over_momentum: ClassVar[bool] = False
-    exempt: ClassVar[str] = ""
+
+    @property
+    def exempt(self) -> str:
+        """Why, over all ranks, what came in need not be what was applied and what waits; empty where it is."""
+        return ""
+
+    @property
+    def takes_nesterov(self) -> bool:
+        """Whether a momentum that is taken over may be Nesterov's."""
+        return True
 
     @property
     def warmup(self) -> int:

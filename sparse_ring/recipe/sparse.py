@@ -1,4 +1,4 @@
-"""The kind of recipe that selects elements and sends them, coded, to every rank."""
+"""The kinds of recipe that select elements and send them, coded, to every rank."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 from sparse_ring.encode import CodecChoice
 from sparse_ring.error_feedback import ErrorFeedback
+from sparse_ring.errors import ConfigError
 from sparse_ring.kernels.base import Kernels
 from sparse_ring.recipe.base import MessageRecipe, check_density, kept
 from sparse_ring.select import Selector
 
+SCOPES = ("parameter", "model")
+
 
 @dataclass(frozen=True, kw_only=True)
-class SparseRecipe(MessageRecipe):
+class SelectingRecipe(MessageRecipe):
     """A recipe whose parameters are selected, coded and gathered as messages.
 
-    density
-        Fraction of a compressed parameter's elements that is sent a step, in (0, 1]; default 0.01. At least one element a
-        parameter.
     indices
         Name of the index code: ``"golomb"`` (default), ``"elias_fano"``, ``"bitpack"``, ``"bitmap"``, ``"block16"``; ``"auto"``
         takes the smallest frame by frame.
@@ -27,13 +27,11 @@ class SparseRecipe(MessageRecipe):
         ``"bfloat16"``, ``"int8"``, ``"int4"``, ``"int3"``, ``"int2"``, ``"sign"``. What the coding loses stays in the residual.
     """
 
-    density: float = 0.01
     indices: str = "golomb"
     values: str = "float16"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_density(self.density)
         CodecChoice.named(self.indices, self.values)
 
     @property
@@ -41,13 +39,21 @@ class SparseRecipe(MessageRecipe):
         """The value code, and the index code or how it is chosen."""
         return CodecChoice.named(self.indices, self.values)
 
-    def density_at(self, step: int) -> float:
-        """Return the density of optimizer step ``step`` (from 0); 1.0 is a dense stage."""
-        return self.density
+    @property
+    def whole_model(self) -> bool:
+        """Whether one threshold serves all parameters of an optimizer, and ``selector`` none."""
+        return False
 
+    def clip_norm(self, size: int) -> float | None:
+        """Return the Euclidean norm to which each parameter's gradient is cut before it is accumulated, on each of ``size`` ranks.
+
+        None: it is taken as it is.
+        """
+        return None
+
+    @abstractmethod
     def keep(self, numel: int, step: int) -> int:
         """Return how many of ``numel`` elements are wanted at ``step``; ``numel`` itself asks for a dense frame."""
-        return kept(numel, self.density_at(step))
 
     @abstractmethod
     def error_feedback(self, numel: int, kernels: Kernels) -> ErrorFeedback:
@@ -56,3 +62,39 @@ class SparseRecipe(MessageRecipe):
     @abstractmethod
     def selector(self) -> Selector:
         """Return a fresh selector for a parameter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseRecipe(SelectingRecipe):
+    """A recipe that sends a given part of the elements.
+
+    density
+        Fraction of a compressed parameter's elements that is sent a step, in (0, 1]; default 0.01. At least one element a
+        parameter.
+    scope
+        ``"parameter"`` (default): of each parameter that part. ``"model"``: that part of all compressed parameters together, by one
+        threshold for all of them; each at most 8 times its share, some perhaps none. The threshold follows the density from step
+        to step, which so is met on average. [ours]
+    """
+
+    density: float = 0.01
+    scope: str = "parameter"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_density(self.density)
+        if self.scope not in SCOPES:
+            raise ConfigError("scope", self.scope, f"one of {', '.join(SCOPES)}")
+
+    @property
+    def whole_model(self) -> bool:
+        """See :attr:`SelectingRecipe.whole_model`."""
+        return self.scope == "model"
+
+    def density_at(self, step: int) -> float:
+        """Return the density of optimizer step ``step`` (from 0); 1.0 is a dense stage."""
+        return self.density
+
+    def keep(self, numel: int, step: int) -> int:
+        """See :meth:`SelectingRecipe.keep`."""
+        return kept(numel, self.density_at(step))

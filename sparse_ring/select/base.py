@@ -70,7 +70,8 @@ class Selector(ABC):
     ) -> SparseGradient:
         """Accumulate ``gradient`` and return about ``keep`` (>= 1) elements of the accumulated array, in index order.
 
-        Never a zero; none only where the accumulated array is zero everywhere.
+        Never a zero; none only where the accumulated array is zero everywhere, or where nothing reaches a threshold that does
+        not depend on it alone.
         """
 
     def most(self, keep: int, numel: int) -> int:

@@ -117,13 +117,19 @@ def largest_of(count: int, keep: int, kernels: Kernels, scratch: Scratch) -> flo
     border = max(kernels.kth_magnitude(values, keep, scratch.magnitudes(count)), SMALLEST)
     if count == keep:
         return border
+    left = narrowed(count, border, kernels, scratch)
+    _drop_ties(scratch.indices[:left], scratch.values[:left], border, left - keep)
+    return border
+
+
+def narrowed(count: int, threshold: float, kernels: Kernels, scratch: Scratch) -> int:
+    """Leave those of ``count`` candidates in the scratch that reach a threshold, in index order; returns how many."""
     positions, chosen = scratch.second(count)
-    left = kernels.select(values, border, positions, chosen)
+    left = kernels.select(scratch.values[:count], threshold, positions, chosen)
     # Positions rise, so what is written lies behind what is still to be read.
     np.take(scratch.indices, positions[:left], out=scratch.indices[:left], mode="clip")
     scratch.values[:left] = chosen[:left]
-    _drop_ties(scratch.indices[:left], scratch.values[:left], border, left - keep)
-    return border
+    return left
 
 
 def select_largest(accumulated: Floats, keep: int, kernels: Kernels, scratch: Scratch) -> tuple[SparseGradient, float]:
