@@ -117,7 +117,9 @@ class FactoredGradient(GradientOperation):
             self._left = np.zeros((parameter.rows, parameter.rank), dtype=np.float32)
             self._accumulate()
             if not self._flag:
-                parameter.shared.kernels.skinny_right(self._matrix, parameter.rows, parameter.columns, parameter.factor, self._left)
+                parameter.shared.kernels.skinny_right(
+                    self._matrix, parameter.rows, parameter.columns, parameter.factor, self._left
+                )
                 if not parameter.shared.kernels.all_finite(self._left.reshape(-1)):
                     self._flag = NONFINITE
             link.metrics.nonfinite_frames += self._flag == NONFINITE
