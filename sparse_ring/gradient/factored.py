@@ -2,7 +2,10 @@
 
 With M what was accumulated of a gradient, as ``rows`` times ``columns``, and Q the factor of the step before (algorithm 1)::
 
-    P = sum over ranks of M Q;   P^ = P with orthonormal columns;   Q = sum over ranks of M^T P^;   M^ = P^ Q^T
+    P  = sum over ranks of M Q
+    P^ = P with orthonormal columns
+    Q  = sum over ranks of M^T P^
+    M^ = P^ Q^T
 
 Every rank takes an equal share of ``M^`` off its own M (algorithm 2: the error stays), so what was sent and what waits adds up to
 what came in, over all ranks. ``rank * (rows + columns)`` elements travel. Both sums come from the same ring on all ranks, and every product from
