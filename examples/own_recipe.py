@@ -1,12 +1,8 @@
-"""A recipe of one's own: top-k whose residual fades, so that stale gradients count less.
-
-sparse-ring-run -np 2 python examples/own_recipe.py
-"""
+"""A recipe of one's own: top-k whose residual fades (sparse-ring-run -np 2 python examples/own_recipe.py)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -21,7 +17,7 @@ class FadingResidual(Residual):
 
     def __init__(self, numel, kernels, fade):
         super().__init__(numel, kernels)
-        self.fade = np.float32(fade)
+        self.fade = fade
 
     def sent(self, decoded):
         """Take off what was sent, let the rest fade."""

@@ -8,8 +8,8 @@ With M what was accumulated of a gradient, as ``rows`` times ``columns``, and Q 
     M^ = P^ Q^T
 
 Every rank takes an equal share of ``M^`` off its own M (algorithm 2: the error stays), so what was sent and what waits adds up to
-what came in, over all ranks. ``rank * (rows + columns)`` elements travel. Both sums come from the same ring on all ranks, and every product from
-the same kernels, so replicas stay identical.
+what came in, over all ranks. ``rank * (rows + columns)`` elements travel. Both sums come from the same ring on all ranks, and
+every product from the same kernels, so replicas stay identical.
 """
 
 from __future__ import annotations
