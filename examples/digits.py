@@ -19,7 +19,9 @@ from sparse_ring.recipe import RECIPES, recipe_named
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", choices=list(RECIPES), default="gradsa")
-    parser.add_argument("--density", type=float, default=0.01, help="fraction of the elements sent, where a recipe has one")
+    parser.add_argument(
+        "--density", type=float, default=0.01, help="fraction of the elements sent, where a recipe has one"
+    )
     parser.add_argument("--values", default="float16", help="how their values are coded: float32, float16, int4, …")
     parser.add_argument("--small", default="float32", help="how biases travel: float32, bfloat16, int8")
     parser.add_argument("--epochs", type=int, default=30)

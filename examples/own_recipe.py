@@ -1,15 +1,10 @@
-"""A recipe of one's own: top-k whose residual fades, so that stale gradients count less.
-
-sparse-ring-run -np 2 python examples/own_recipe.py
-"""
+"""A recipe of one's own: top-k whose residual fades (sparse-ring-run -np 2 python examples/own_recipe.py)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import nn
-from torch.nn.functional import mse_loss
 
 import sparse_ring.torch as hvd
 from sparse_ring.error_feedback import Residual
@@ -22,9 +17,10 @@ class FadingResidual(Residual):
 
     def __init__(self, numel, kernels, fade):
         super().__init__(numel, kernels)
-        self.fade = np.float32(fade)
+        self.fade = fade
 
     def sent(self, decoded):
+        """Take off what was sent, let the rest fade."""
         super().sent(decoded)
         self.accumulated *= self.fade
 
@@ -37,9 +33,11 @@ class FadingTopK(SparseRecipe):
     exempt: ClassVar[str] = "what waits fades"
 
     def error_feedback(self, numel, kernels):
+        """Return the memory of one parameter."""
         return FadingResidual(numel, kernels, self.fade)
 
     def selector(self):
+        """Return what chooses its elements."""
         return ExactTopK()
 
 
@@ -47,12 +45,12 @@ hvd.init()
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 64))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
-optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), compression=FadingTopK(density=0.05))
+optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), FadingTopK(density=0.05))
 data = torch.Generator().manual_seed(hvd.rank())
-for step in range(50):
-    inputs = torch.randn(32, 64, generator=data)
+for _ in range(50):
     optimizer.zero_grad()
-    loss = mse_loss(model(inputs), inputs.flip(1))
+    inputs = torch.randn(32, 64, generator=data)
+    loss = nn.functional.mse_loss(model(inputs), inputs.flip(1))
     loss.backward()
     optimizer.step()
 print(f"validation loss {loss.item():.3f}, parameter hash {hvd.parameter_hash(model.parameters())}")

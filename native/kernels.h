@@ -83,6 +83,15 @@ struct Kernels {
     int64_t (*levels_decode)(int64_t n, const uint8_t* payload, int64_t bits, float scale, float* values);
     void (*float32_to_bfloat16)(int64_t n, const float* x, Half* out);
     void (*bfloat16_to_float32)(int64_t n, const Half* x, float* out);
+
+    // n is rows * columns. A matrix lies row after row, a factor column after column, rank >= 1 of them.
+    void (*skinny_right)(int64_t n, const float* matrix, int64_t rows, int64_t columns, int64_t rank,
+                         const float* factor, float* out);
+    void (*skinny_left)(int64_t n, const float* matrix, int64_t rows, int64_t columns, int64_t rank,
+                        const float* factor, float* out);
+    void (*skinny_outer)(int64_t n, const float* left, const float* right, int64_t rows, int64_t columns, int64_t rank,
+                         float* residual, float* out);
+    void (*orthonormalise)(int64_t n, float* factor, int64_t rows, int64_t rank);
 };
 
 struct Tables {
@@ -113,3 +122,5 @@ void install_float16(Tables& tables);
 void install_bfloat16(Tables& tables);
 void install_levels(Tables& tables);
 void install_sign(Tables& tables);
+void install_skinny(Tables& tables);
+void install_orthonormalise(Tables& tables);

@@ -201,6 +201,10 @@ PyObject* table_module(const char* name) {
         METHOD(levels_decode, "n, payload, bits, scale, values"),
         METHOD(float32_to_bfloat16, "n, x, out"),
         METHOD(bfloat16_to_float32, "n, x, out"),
+        METHOD(skinny_right, "n, matrix, rows, columns, rank, factor, out"),
+        METHOD(skinny_left, "n, matrix, rows, columns, rank, factor, out"),
+        METHOD(skinny_outer, "n, left, right, rows, columns, rank, residual, out"),
+        METHOD(orthonormalise, "n, factor, rows, rank"),
         {nullptr, nullptr, 0, nullptr},
     };
     static PyModuleDef definition = {

@@ -26,6 +26,8 @@ const Tables& tables() {
         install_bfloat16(fresh);
         install_levels(fresh);
         install_sign(fresh);
+        install_skinny(fresh);
+        install_orthonormalise(fresh);
         return fresh;
     }();
     return built;

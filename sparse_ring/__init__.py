@@ -50,7 +50,7 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = [*_HOME_OF, "__version__"]
+__all__ = [*_HOME_OF, "__version__"]  # noqa: F405
 
 
 def __getattr__(name: str) -> Any:

@@ -145,6 +145,42 @@ class Table:
     def float32_to_bfloat16(n: int, x: NDArray[np.float32], out: NDArray[np.uint16], /) -> None: ...
     @staticmethod
     def bfloat16_to_float32(n: int, x: NDArray[np.uint16], out: NDArray[np.float32], /) -> None: ...
+    @staticmethod
+    def skinny_right(
+        n: int,
+        matrix: NDArray[np.float32],
+        rows: int,
+        columns: int,
+        rank: int,
+        factor: NDArray[np.float32],
+        out: NDArray[np.float32],
+        /,
+    ) -> None: ...
+    @staticmethod
+    def skinny_left(
+        n: int,
+        matrix: NDArray[np.float32],
+        rows: int,
+        columns: int,
+        rank: int,
+        factor: NDArray[np.float32],
+        out: NDArray[np.float32],
+        /,
+    ) -> None: ...
+    @staticmethod
+    def skinny_outer(
+        n: int,
+        left: NDArray[np.float32],
+        right: NDArray[np.float32],
+        rows: int,
+        columns: int,
+        rank: int,
+        residual: NDArray[np.float32],
+        out: NDArray[np.float32],
+        /,
+    ) -> None: ...
+    @staticmethod
+    def orthonormalise(n: int, factor: NDArray[np.float32], rows: int, rank: int, /) -> None: ...
 
 scalar: Table
 avx2: Table

@@ -4,7 +4,8 @@
 
 First each arm's learning rate is tuned, with the same budget for all and without a slow link (steps do not depend on it):
 every rate once, on a seed of its own; the one with the fewest steps wins. Then each arm trains from scratch on the slow link
-with several seeds, the same for all arms, and the clock runs from the first step on, warm-up and all.
+with several seeds, the same for all arms, and the clock runs from the first step on, warm-up and all. Last, dense and sparse arms
+train for a fixed number of steps without a slow link, to compare the accuracies that they end with, seed by seed.
 """
 
 from __future__ import annotations
@@ -28,10 +29,13 @@ ARMS = [
 ]  # fmt: skip
 RATES = [0.02, 0.05, 0.1]
 TUNING_SEED = 100
+# Whose final accuracies are compared; the first is what the others must not fall behind.
+FINAL_ARMS = ["sparse_ring dense", "sparse_ring gradsa 1 %", "sparse_ring gradsa 0.1 %"]
+FINAL_SEEDS, FINAL_STEPS = 10, 300
 TIMEOUT_SECONDS = 7200
 
 
-def options(arguments: argparse.Namespace, path: Path, runs: list[str]) -> list[str]:
+def options(arguments: argparse.Namespace, path: Path, runs: list[str], accuracy: float, most_steps: int) -> list[str]:
     """Return the command of a rank."""
     command = [
         sys.executable,
@@ -42,20 +46,32 @@ def options(arguments: argparse.Namespace, path: Path, runs: list[str]) -> list[
         "--batch",
         str(arguments.batch),
     ]
-    return [*command, "--accuracy", str(arguments.accuracy), "--most-steps", str(arguments.most_steps), "--runs", *runs]
+    return [*command, "--accuracy", str(accuracy), "--most-steps", str(most_steps), "--runs", *runs]
+
+
+def on_one_host(
+    arguments: argparse.Namespace, runs: list[str], accuracy: float, most_steps: int
+) -> list[dict[str, Any]]:
+    """Train all runs up to an accuracy or a number of steps, without a slow link."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "result.json"
+        launcher = [sys.executable, "-m", "sparse_ring.launcher.main", "-np", str(arguments.hosts)]
+        environment = {**os.environ, "SPARSE_RING_PROGRESS": "0", "PYTHONPATH": str(Path.cwd())}
+        command = [*launcher, *options(arguments, path, runs, accuracy, most_steps)]
+        subprocess.run(command, check=True, env=environment, timeout=TIMEOUT_SECONDS)
+        return json.loads(path.read_text())
 
 
 def tuned(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Train each arm with each learning rate on one host."""
     runs = [f"{arm};{rate};{TUNING_SEED}" for arm in ARMS for rate in RATES]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "result.json"
-        launcher = [sys.executable, "-m", "sparse_ring.launcher.main", "-np", str(arguments.hosts)]
-        environment = {**os.environ, "SPARSE_RING_PROGRESS": "0", "PYTHONPATH": str(Path.cwd())}
-        subprocess.run(
-            [*launcher, *options(arguments, path, runs)], check=True, env=environment, timeout=TIMEOUT_SECONDS
-        )
-        return json.loads(path.read_text())
+    return on_one_host(arguments, runs, arguments.accuracy, arguments.most_steps)
+
+
+def final(arguments: argparse.Namespace, rates: dict[str, float]) -> list[dict[str, Any]]:
+    """Train dense and sparse arms for as many steps each; an accuracy that nobody reaches does not stop them."""
+    runs = [f"{arm};{rates[arm]};{200 + seed}" for seed in range(FINAL_SEEDS) for arm in FINAL_ARMS]
+    return on_one_host(arguments, runs, 2.0, FINAL_STEPS)
 
 
 def best_rates(runs: list[dict[str, Any]]) -> dict[str, float]:
@@ -82,7 +98,7 @@ def timed(arguments: argparse.Namespace, rates: dict[str, float]) -> list[dict[s
             "SPARSE_RING_PROGRESS": "0",
             "PYTHONPATH": str(Path.cwd()),
         }
-        command = options(arguments, path, runs)
+        command = options(arguments, path, runs, arguments.accuracy, arguments.most_steps)
         result = lab.run(command, starter="mpi", environment=environment, timeout=TIMEOUT_SECONDS, show=True)
         if result.returncode:
             raise SystemExit(f"exit code {result.returncode}\n{result.stderr[-3000:]}")
@@ -124,6 +140,9 @@ def main() -> None:
     figures["rates"] = best_rates(figures["tuning"])
     if "timed" not in figures:
         figures["timed"] = timed(arguments, figures["rates"])
+        write_json(arguments.json, "accuracy", figures)
+    if "final" not in figures:
+        figures["final"] = final(arguments, figures["rates"])
         write_json(arguments.json, "accuracy", figures)
     show(figures, arguments)
 

@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, stdev
 from typing import Any
 
 from benchmarks.slow_link.figures import rows, verdicts
@@ -74,12 +74,42 @@ def accuracy(figures: dict[str, Any]) -> str:
         reached = [run["seconds"] for run in own if run["steps"]]
         middle = f"{median(reached):.1f}" if len(reached) == len(own) else "not by all"
         lines.append([arm, str(rate), ", ".join(str(run["steps"] or "never") for run in own), middle])
+    seconds = {
+        arm: [r["seconds"] for r in figures["timed"] if r["arm"] == arm and r["steps"]] for arm in figures["rates"]
+    }
+    most = max(len(values) for values in seconds.values())
+    medians = {arm: median(values) for arm, values in seconds.items() if len(values) == most}
+    ours, peers = (
+        {a: m for a, m in medians.items() if a.startswith("sparse_ring gradsa") == own} for own in (True, False)
+    )
+    best = min(ours, key=ours.__getitem__)
+    sooner = "\n".join(f"* {best}: {m / ours[best]:.2f} times as soon as {arm}" for arm, m in peers.items())
     return (
         "## Time to 97 % test accuracy, 4 hosts at 100 Mbit/s\n\n`python -m benchmarks.slow_link.accuracy --json "
         "docs/results/slow-link.json`. Each arm's learning rate is the best of three, on a seed of its own, without a link; "
         "then the clock runs from the first step on. *Steps* and *seconds* by seed; two evaluations in a row must reach it.\n\n"
         + table(["arm", "learning rate", "steps", "median seconds"], lines)
-        + "\n"
+        + f"\n\n{sooner}\n\n{final(figures['final'])}"
+    )
+
+
+def final(runs: list[dict[str, Any]]) -> str:
+    """Return the paragraph on the accuracies after as many steps, seed by seed against the dense arm."""
+    by_arm: dict[str, list[float]] = {}
+    for run in runs:
+        by_arm.setdefault(run["arm"], []).append(100 * run["accuracies"][-1])
+    dense, *others = by_arm
+    seeds, lines = len(by_arm[dense]), []
+    for arm in others:
+        apart = [own - base for own, base in zip(by_arm[arm], by_arm[dense], strict=True)]
+        # Student's t for ten seeds, two-sided.
+        reach = 2.262 * stdev(apart) / seeds**0.5
+        low, high = mean(apart) - reach, mean(apart) + reach
+        lines.append(f"* {arm}: {mean(by_arm[arm]):.2f} %, {mean(apart):+.2f} points (95 %: {low:+.2f} to {high:+.2f})")
+    steps = len(runs[0]["accuracies"]) * 5
+    return (
+        f"After {steps} steps with the same learning rates and schedules, {seeds} paired seeds, {dense} has "
+        f"{mean(by_arm[dense]):.2f} % of the test images right, and\n\n" + "\n".join(lines) + "\n"
     )
 
 

@@ -18,16 +18,11 @@ from sparse_ring.encode.nothing import Nothing
 from sparse_ring.encode.sign import Sign
 
 __all__ = [
-    "AdaptiveCoder",
-    "Coder",
-    "FixedCoder",
-    "WarmupCoder",
-    "largest_magnitude",
-    "root_mean_square",
     "INDEX_CHOICES",
     "INDEX_CODES",
     "VALUE_CODES",
     "VALUE_NAMES",
+    "AdaptiveCoder",
     "Auto",
     "BFloat16",
     "Bitmap",
@@ -35,9 +30,11 @@ __all__ = [
     "Block16",
     "Codec",
     "CodecChoice",
+    "Coder",
     "EliasFano",
     "Encoded",
     "EveryIndex",
+    "FixedCoder",
     "Float16",
     "Float32",
     "Golomb",
@@ -51,4 +48,7 @@ __all__ = [
     "Nothing",
     "Sign",
     "ValueCode",
+    "WarmupCoder",
+    "largest_magnitude",
+    "root_mean_square",
 ]

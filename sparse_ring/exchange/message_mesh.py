@@ -27,9 +27,7 @@ class MessageMesh(Gather):
     def __init__(self) -> None:
         self._arena = Scratch()
 
-    def allgather(
-        self, message: Bytes, most_bytes: Sequence[int], link: Link, what: str, arrived: Arrived
-    ) -> None:
+    def allgather(self, message: Bytes, most_bytes: Sequence[int], link: Link, what: str, arrived: Arrived) -> None:
         """Send ``message`` (``uint8[any]``) to all ranks; see :class:`~sparse_ring.exchange.base.Gather`.
 
         The bytes given to ``arrived`` are valid until the next call. Where ``arrived`` raises, the messages still travel to the

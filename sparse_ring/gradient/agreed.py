@@ -70,9 +70,7 @@ class AgreedGradient(GradientOperation):
 
     KIND: ClassVar[str] = "gradient at agreed positions"
 
-    def __init__(
-        self, parameter: AgreedParameter, gradient: Floats, step: OptimizerStep, absent: bool = False
-    ) -> None:
+    def __init__(self, parameter: AgreedParameter, gradient: Floats, step: OptimizerStep, absent: bool = False) -> None:
         super().__init__(parameter, gradient, step, absent)
         self.parameter = parameter
         self.nbytes = 4 * parameter.keep
@@ -137,7 +135,9 @@ class AgreedGradient(GradientOperation):
         at = now()
         positions = _positions(steps, link)
         own = [step._values(where, link) for step, where in zip(steps, positions, strict=True)]
-        travelling = [summed(values, step.parameter.keep, step._flag, link) for step, values in zip(steps, own, strict=True)]
+        travelling = [
+            summed(values, step.parameter.keep, step._flag, link) for step, values in zip(steps, own, strict=True)
+        ]
         shared = steps[0].parameter.shared
         what = f"values of gradients from '{steps[0].request.name}' on"
         shared.exchanges.dense("native").allreduce(travelling, "Sum", link, what)
@@ -269,4 +269,5 @@ def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the output function of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    mixed: NDArray[np.uint64] = x ^ (x >> np.uint64(31))
+    return mixed

@@ -2,11 +2,14 @@
 
 With M what was accumulated of a gradient, as ``rows`` times ``columns``, and Q the factor of the step before (algorithm 1)::
 
-    P = sum over ranks of M Q;   P^ = P with orthonormal columns;   Q = sum over ranks of M^T P^;   M^ = P^ Q^T
+    P  = sum over ranks of M Q
+    P^ = P with orthonormal columns
+    Q  = sum over ranks of M^T P^
+    M^ = P^ Q^T
 
 Every rank takes an equal share of ``M^`` off its own M (algorithm 2: the error stays), so what was sent and what waits adds up to
-what came in, over all ranks. ``rank * (rows + columns)`` elements travel. Both sums come from the same ring on all ranks, and every product from
-the same kernels, so replicas stay identical.
+what came in, over all ranks. ``rank * (rows + columns)`` elements travel. Both sums come from the same ring on all ranks, and
+every product from the same kernels, so replicas stay identical.
 """
 
 from __future__ import annotations
@@ -117,7 +120,9 @@ class FactoredGradient(GradientOperation):
             self._left = np.zeros((parameter.rows, parameter.rank), dtype=np.float32)
             self._accumulate()
             if not self._flag:
-                parameter.shared.kernels.skinny_right(self._matrix, parameter.rows, parameter.columns, parameter.factor, self._left)
+                parameter.shared.kernels.skinny_right(
+                    self._matrix, parameter.rows, parameter.columns, parameter.factor, self._left
+                )
                 if not parameter.shared.kernels.all_finite(self._left.reshape(-1)):
                     self._flag = NONFINITE
             link.metrics.nonfinite_frames += self._flag == NONFINITE

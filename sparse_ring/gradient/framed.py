@@ -22,6 +22,7 @@ from sparse_ring.observe.metrics import Metrics
 from sparse_ring.recipe import MessageRecipe
 from sparse_ring.sparse import SparseGradient
 
+
 class FramedParameter(ParameterPipeline):
     """The state of one parameter and the two halves of its way through messages."""
 
@@ -70,9 +71,7 @@ class FramedParameter(ParameterPipeline):
         """Take in this rank's gradient, where ``shares_unit``; return its unit for the ranks to agree on."""
         return self.accumulate_finite(gradient, step) if self.shared.kernels.all_finite(gradient) else 0.0
 
-    def compress(
-        self, gradient: Floats, step: OptimizerStep, metrics: Metrics, unit: float | None = None
-    ) -> None:
+    def compress(self, gradient: Floats, step: OptimizerStep, metrics: Metrics, unit: float | None = None) -> None:
         """Take in this rank's gradient (``float32[numel]``) and add one frame to the shared message.
 
         A gradient that is not finite leaves the state untouched and becomes an empty, flagged frame. What is sent leaves the

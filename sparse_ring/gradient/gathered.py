@@ -32,9 +32,7 @@ class GatheredGradient(GradientOperation):
     KIND: ClassVar[str] = "gradient"
     gathers: ClassVar[bool] = True
 
-    def __init__(
-        self, parameter: FramedParameter, gradient: Floats, step: OptimizerStep, absent: bool = False
-    ) -> None:
+    def __init__(self, parameter: FramedParameter, gradient: Floats, step: OptimizerStep, absent: bool = False) -> None:
         super().__init__(parameter, gradient, step, absent)
         self.parameter = parameter
         detail = self.request.detail
@@ -172,7 +170,9 @@ def _agreed_units(steps: Sequence[GatheredGradient], link: Link) -> list[float |
     sharing = [step.parameter.shares_unit for step in steps]
     if not any(sharing):
         return [None] * len(steps)
-    units = np.array([step._begin() if shares else 0.0 for step, shares in zip(steps, sharing, strict=True)], np.float32)
+    units = np.array(
+        [step._begin() if shares else 0.0 for step, shares in zip(steps, sharing, strict=True)], np.float32
+    )
     what = f"units of gradients from '{steps[0].request.name}' on"
     steps[0].parameter.shared.exchanges.dense("native").allreduce([units], "Max", link, what)
     return [float(unit) if shares else None for unit, shares in zip(units, sharing, strict=True)]

@@ -53,7 +53,11 @@ class OwnedParameter(ParameterPipeline):
         key: str | None = None,
     ) -> None:
         super().__init__(shared, recipe, number, name, shape, key)
-        self.coder, self.majority, self.keeps_residual = recipe.coder_with_warmup(), recipe.majority, recipe.keeps_residual
+        self.coder, self.majority, self.keeps_residual = (
+            recipe.coder_with_warmup(),
+            recipe.majority,
+            recipe.keeps_residual,
+        )
         self._seed = shared.seed(recipe.seed)
         self.feedback = recipe.error_feedback(self.numel, shared.kernels)
         self.parts = [slice(*part_bounds(self.numel, rank, shared.size)) for rank in range(shared.size)]
@@ -95,9 +99,7 @@ class OwnedGradient(GradientOperation):
 
     KIND: ClassVar[str] = "gradient with owners"
 
-    def __init__(
-        self, parameter: OwnedParameter, gradient: Floats, step: OptimizerStep, absent: bool = False
-    ) -> None:
+    def __init__(self, parameter: OwnedParameter, gradient: Floats, step: OptimizerStep, absent: bool = False) -> None:
         super().__init__(parameter, gradient, step, absent)
         self.parameter = parameter
         self.nbytes = FRAME_HEADER.size + parameter.coder.most(parameter.numel, parameter.recipe.warmup)
@@ -176,17 +178,19 @@ class OwnedGradient(GradientOperation):
     def _finish(self, sums: Sequence[Part], link: Link) -> Floats | MessageError:
         """Put the sums of all owners in the gradient's place; the residual keeps everything where one is missing."""
         parameter = self.parameter
+        whole: list[Floats | None] = []
         for part in sums:
             if isinstance(part, MessageError):
                 return part
+            whole.append(part)
         assert parameter.feedback is not None
         if not self._nonfinite:
             parameter.feedback.sent_all(self.gradient)
         if self._left is not None:
             parameter.feedback.accumulated[parameter.parts[link.rank]] += self._left
-        for rank, part in enumerate(sums):
+        for rank, total in enumerate(whole):
             # An owner's sum that is beyond float32 counts as no gradient.
-            self.gradient[parameter.parts[rank]] = 0.0 if part is None else part
+            self.gradient[parameter.parts[rank]] = np.float32(0) if total is None else total
         return self.gradient
 
     _left: Floats | None = None
@@ -294,4 +298,5 @@ def majority(votes: Sequence[Floats | None], length: int, tie: int) -> Floats:
     chosen = votes[tie]
     lot = np.zeros(length, dtype=bool) if chosen is None else np.signbit(chosen)
     negative = (count < 0) | ((count == 0) & lot)
-    return np.where(negative, np.float32(-1), np.float32(1))
+    signs: Floats = np.where(negative, np.float32(-1), np.float32(1))
+    return signs

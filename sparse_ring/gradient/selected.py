@@ -72,9 +72,7 @@ class SelectedParameter(FramedParameter):
 
     def _compress_sparse(self, gradient: Floats, step: OptimizerStep, keep: int, metrics: Metrics) -> None:
         kernels, scratch = self.shared.kernels, self.shared.scratch
-        sparse = self.selector.select(
-            self.feedback, gradient, step.momentum, step.nesterov, keep, kernels, scratch
-        )
+        sparse = self.selector.select(self.feedback, gradient, step.momentum, step.nesterov, keep, kernels, scratch)
         if not kernels.all_finite(sparse.values):
             self.drop_overflow()
             self.add_nonfinite(metrics)

@@ -61,4 +61,6 @@ def pipeline_of(
     if recipe.small_code is None:
         return ExactParameter(shared, recipe, number, name, shape, key)
     feedback = recipe.small_feedback(math.prod(shape), shared.kernels)
-    return CodedParameter(shared, recipe, number, name, shape, key, coder=FixedCoder(recipe.small_code), feedback=feedback)
+    return CodedParameter(
+        shared, recipe, number, name, shape, key, coder=FixedCoder(recipe.small_code), feedback=feedback
+    )

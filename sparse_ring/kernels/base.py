@@ -57,6 +57,8 @@ levels (int2, int3, int4, int8: ``bits`` is 2, 3, 4, 8)
     decrease about exponentially: these are the best levels for that, Lloyd-Max, in units of 1/256);
     8 bits: scale = largest magnitude - low; table[j] = ((2j + 1) / 256)**2; level = min(127, trunc(sqrt(excess) * 128)).
     A count of 0 encodes to zero bytes and scale 0.
+
+Products with the skinny factors of low-rank compression have their contract in ``factors.py``.
 """
 
 from __future__ import annotations
@@ -65,6 +67,8 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sparse_ring.kernels.factors import FactorKernels
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.uint32]
@@ -76,7 +80,7 @@ BLOCK = 4096
 CHUNK = 4096
 
 
-class Kernels(Protocol):
+class Kernels(FactorKernels, Protocol):
     """One implementation of every kernel; ``name`` is ``"reference"``, ``"scalar"``, ``"avx2"``, …"""
 
     name: str

@@ -10,6 +10,7 @@ import zlib
 
 from sparse_ring import _native
 from sparse_ring.kernels.base import CHUNK, SPARE, Bytes, Floats, Indices, chunks_keep
+from sparse_ring.kernels.cpu_factors import CpuFactors
 from sparse_ring.kernels.cpu_indices import CpuIndexCodes, need_numel, refuse_indices
 from sparse_ring.kernels.cpu_values import CpuValueCodes, need
 
@@ -23,7 +24,7 @@ def _capacity(indices: Indices, values: Floats) -> int:
     return length - SPARE
 
 
-class CpuKernels(CpuIndexCodes, CpuValueCodes):
+class CpuKernels(CpuIndexCodes, CpuValueCodes, CpuFactors):
     """The native kernels of one instruction set; see :mod:`sparse_ring.kernels.base`.
 
     ``name`` is ``"scalar"``, ``"avx2"`` or ``"avx512"``. Raises ValueError where this processor cannot run it.

@@ -13,6 +13,7 @@ from sparse_ring.kernels import reference_indices as gap_codes
 from sparse_ring.kernels import reference_positions as position_codes
 from sparse_ring.kernels import reference_values as value_codes
 from sparse_ring.kernels.base import CHUNK, SPARE, Bytes, Floats, Halves, Indices, chunk_keep
+from sparse_ring.kernels.reference_factors import ReferenceFactors
 
 
 def _float32(value: float) -> np.float32:
@@ -21,7 +22,7 @@ def _float32(value: float) -> np.float32:
         return rounded
 
 
-class ReferenceKernels:
+class ReferenceKernels(ReferenceFactors):
     """Every kernel, one readable statement after the other; see :mod:`sparse_ring.kernels.base`."""
 
     name = "reference"

@@ -46,7 +46,9 @@ class GradientReducer(ABC):
         number = session.next_number("optimizer")
         # Two optimizers may be in flight at once, with equal names in both.
         self._prefix = "" if number == 1 else f"optimizer.{number}."
-        self._shared = Pipeline(self.plan.hash, session.kernels, session.exchanges, self._prefix, session.rank, session.size)
+        self._shared = Pipeline(
+            self.plan.hash, session.kernels, session.exchanges, self._prefix, session.rank, session.size
+        )
 
     def add(self, named: Sequence[NamedWithRecipe]) -> None:
         """Take in parameters; on all ranks alike, between steps."""

@@ -31,7 +31,7 @@ class AdaptiveBits(QuantizedRecipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0.0 < self.target:
+        if not self.target > 0.0:
             raise ConfigError("target", self.target, "a positive number")
         if self.period < 1:
             raise ConfigError("period", self.period, "at least 1")

@@ -1,6 +1,7 @@
 """What every recipe promises, whichever way its gradients travel; ``tests/recipe/test_contract.py`` runs it over all of them.
 
 * Replicas: every rank gets the same bits, and so does every rank when nothing shares a bucket.
+* Kernels: the NumPy twin and every native implementation give the same bits.
 * Conservation: over all ranks, what came in is what was applied and what waits, up to float32 rounding.
 * Checkpoints: parameters that load another's state go on with the same bits.
 * A rank whose gradient is not finite is left out and keeps its residual.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from sparse_ring import _native
 from sparse_ring.config import Config
 from sparse_ring.gradient import OptimizerStep, ParameterPipeline, Pipeline, pipeline_of
 from sparse_ring.recipe import Recipe
@@ -71,7 +73,10 @@ def train(session: Session, recipe: Recipe, seed: int, steps: int = 4, average: 
     parameters = parameters_of(session, recipe)
     return [
         step_of(
-            session, parameters, gradients_of(seed, session.rank, step), OptimizerStep(step, MOMENTUM, False, 0.1, average)
+            session,
+            parameters,
+            gradients_of(seed, session.rank, step),
+            OptimizerStep(step, MOMENTUM, False, 0.1, average),
         )
         for step in range(steps)
     ]
@@ -93,6 +98,15 @@ def check_replicas(recipe: Recipe, size: int, seed: int, average: bool = True) -
     for step in fused[0]:
         for array in step:
             assert array is None or (np.isfinite(array).all() and array.any())
+
+
+def check_kernels(recipe: Recipe, seed: int) -> None:
+    """Every implementation of the kernels that runs here gives the same bits, the NumPy twin among them."""
+    expected = None
+    for name in ("reference", *_native.supported()):
+        found = bits(run_ranks(2, lambda session: train(session, recipe, seed, steps=2), Config(kernels=name))[0])
+        expected = expected or found
+        assert found == expected, f"{name} differs from the NumPy twin"
 
 
 def check_conservation(recipe: Recipe, size: int, seed: int, average: bool, momentum: float = 0.0) -> None:
@@ -118,7 +132,9 @@ def check_conservation(recipe: Recipe, size: int, seed: int, average: bool, mome
     for number, waiting in enumerate(ranks[0][1]):
         if waiting is None:
             continue
-        came = sum(gradients_of(seed, rank, step)[number].astype(np.float64) for rank in range(size) for step in range(steps))
+        came = sum(
+            gradients_of(seed, rank, step)[number].astype(np.float64) for rank in range(size) for step in range(steps)
+        )
         scale = sum(np.abs(gradients_of(seed, rank, step)[number]) for rank in range(size) for step in range(steps))
         kept = sum(rank[1][number].astype(np.float64) for rank in ranks)
         off = np.abs(ranks[0][0][number] + kept - came)
@@ -150,7 +166,9 @@ def check_nonfinite(recipe: Recipe, size: int, seed: int) -> None:
     def job(session: Session) -> tuple[list[bytes | None], bool]:
         parameters = parameters_of(session, recipe)
         gradients = gradients_of(seed, session.rank, 0)
-        before = [None if one is None else {name: np.copy(x) for name, x in one.state_dict().items()} for one in parameters]
+        before = [
+            None if one is None else {name: np.copy(x) for name, x in one.state_dict().items()} for one in parameters
+        ]
         if session.rank == size - 1:
             for gradient in gradients:
                 gradient[3] = np.nan

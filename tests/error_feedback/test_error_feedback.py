@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sparse_ring.error_feedback import MomentumResidual, Residual
+from sparse_ring.error_feedback import Memoryless, MomentumResidual, Residual, Velocity
 from sparse_ring.kernels.table import kernels_for
 from sparse_ring.sparse import SparseGradient
 
@@ -100,3 +100,33 @@ def test_what_overflows_starts_at_zero(kind):
     assert feedback.accumulated[1] == 0
     assert feedback.accumulated[0] > 0
     assert all(np.isfinite(array).all() for array in feedback.state_dict().values())
+
+
+def test_without_memory_nothing_is_kept():
+    feedback = Memoryless(3, KERNELS)
+    for _ in range(2):
+        feedback.accumulate(floats(1, -2, 3), 0.9, False)
+        assert feedback.accumulated.tolist() == [1, -2, 3]
+        feedback.sent_all(floats(0, 0, 0))
+    assert feedback.residual_norm() == 0.0
+    assert feedback.state_dict() == {}
+
+
+def test_outliers_are_cut_off_at_so_many_deviations():
+    gradient = np.full(10_000, 0.5, np.float32)
+    gradient[::2] *= -1
+    gradient[7] = 100
+    feedback = Memoryless(gradient.size, KERNELS, clip_sigmas=2.5)
+    feedback.accumulate(gradient, 0.0, False)
+    assert feedback.accumulated[7] == np.float32(2.5 * float(gradient.std(dtype=np.float64)))
+    assert np.array_equal(np.delete(feedback.accumulated, 7), np.delete(gradient, 7))
+
+
+def test_a_velocity_is_sent_and_stays():
+    feedback = Velocity(2, KERNELS)
+    feedback.accumulate(floats(1, 2), momentum=0.5, nesterov=False)
+    feedback.sent_all(floats(1, 1))
+    feedback.accumulate(floats(1, 2), momentum=0.5, nesterov=False)
+    assert feedback.accumulated.tolist() == [1.5, 3]
+    assert feedback.state_dict()["velocity"].tolist() == [1.5, 3]
+    assert feedback.residual_norm() == 0.0

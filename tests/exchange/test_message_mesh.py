@@ -61,3 +61,27 @@ def test_an_error_of_the_receiver_waits_for_the_others() -> None:
     results, world = run_links(3, call)
     assert results == [("rank 2 is damaged", [0, 2]), ("", [1, 0, 2]), ("", [2, 1, 0])]
     assert world.unmatched() == 0
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_each_rank_gets_what_was_meant_for_it(size: int) -> None:
+    def call(link: Any) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        messages = [np.full(100 * (rank + 1), 10 * link.rank + rank, np.uint8) for rank in range(size)]
+        most = [100 * (link.rank + 1)] * size
+        MessageMesh().alltoall(messages, most, link, "x", lambda rank, data: found.update({rank: data.tobytes()}))
+        return found
+
+    for own, found in enumerate(run_links(size, call)[0]):
+        assert found == {rank: bytes([10 * rank + own]) * (100 * (own + 1)) for rank in range(size)}
+
+
+@pytest.mark.parametrize("root", [0, 2])
+def test_what_the_root_has_reaches_all(root: int) -> None:
+    def call(link: Any) -> list[tuple[int, bytes]]:
+        found: list[tuple[int, bytes]] = []
+        message = np.arange(200, dtype=np.uint8) if link.rank == root else None
+        MessageMesh().broadcast(message, root, 300, link, "x", lambda rank, data: found.append((rank, data.tobytes())))
+        return found
+
+    assert run_links(3, call)[0] == [[(root, bytes(range(200)))]] * 3

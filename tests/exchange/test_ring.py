@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sparse_ring.exchange.ring import DenseRing
-from sparse_ring.exchange.wire import BFloat16Wire
+from sparse_ring.exchange.wire import BFloat16Wire, Float16Wire
 from sparse_ring.kernels.table import kernels_for
 from tests.contracts.exchange import check_reduce, ring_twin, run_links, to_bfloat16
 from tests.helpers import same_bits
@@ -54,6 +54,19 @@ def test_bfloat16_wire_rounds_at_each_hop(size: int, lengths: list[int], op: str
     rng = np.random.default_rng(seed)
     inputs = [[numbers(rng, length, "float32") for length in lengths] for _ in range(size)]
     check_reduce(lambda: DenseRing(BFloat16Wire(KERNELS), segment_bytes=16, window_bytes=64), inputs, op, to_bfloat16)
+
+
+@given(size=st.integers(1, 4), lengths=st.lists(st.integers(0, 40), min_size=1, max_size=4), seed=st.integers(0, 2**32 - 1))
+@quick
+def test_float16_wire_rounds_at_each_hop(size: int, lengths: list[int], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    inputs = [[numbers(rng, length, "float32") for length in lengths] for _ in range(size)]
+
+    def to_float16(values: Any) -> Any:
+        with np.errstate(over="ignore"):
+            return values.astype(np.float16).astype(np.float32)
+
+    check_reduce(lambda: DenseRing(Float16Wire(), segment_bytes=16, window_bytes=64), inputs, "Sum", to_float16)
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -27,9 +27,7 @@ def train(session, recipe, seed, steps=3, average=True, skipped=frozenset()):
     """Run a few steps; return the aggregates and the parameters. ``skipped``: (rank, parameter) without gradient."""
     shared = Pipeline(1, session.kernels, session.exchanges)
     parameters = [
-        pipeline_of(
-            shared, recipe, number, f"p{number}", shape, compressed=recipe.compresses(shape), in_message=True
-        )
+        pipeline_of(shared, recipe, number, f"p{number}", shape, compressed=recipe.compresses(shape), in_message=True)
         for number, shape in enumerate(SHAPES)
     ]
     results = []
@@ -228,7 +226,9 @@ def test_preparing_changes_when_a_gradient_is_compressed_and_nothing_else(absent
 
     def job(session, prepare):
         shared = Pipeline(1, session.kernels, session.exchanges)
-        parameters = [pipeline_of(shared, recipe, n, f"p{n}", (40, 30), compressed=True, in_message=True) for n in range(3)]
+        parameters = [
+            pipeline_of(shared, recipe, n, f"p{n}", (40, 30), compressed=True, in_message=True) for n in range(3)
+        ]
         for step in range(5):
             operations = [
                 parameter.operation(
@@ -270,7 +270,9 @@ def test_where_one_parameter_fails_to_compress_those_that_rode_are_shared_all_th
 
     def job(session):
         shared = Pipeline(1, session.kernels, session.exchanges)
-        parameters = [pipeline_of(shared, recipe, n, f"p{n}", (40, 30), compressed=True, in_message=True) for n in range(3)]
+        parameters = [
+            pipeline_of(shared, recipe, n, f"p{n}", (40, 30), compressed=True, in_message=True) for n in range(3)
+        ]
         if session.rank == 1:
 
             def failing(*arguments):

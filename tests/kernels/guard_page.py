@@ -12,6 +12,7 @@ from sparse_ring.errors import MessageError
 from sparse_ring.kernels.base import Bytes, levels_size
 from sparse_ring.kernels.cpu import CpuKernels
 from tests.contracts.kernel_cases import BOUNDS, INDEX_CODES, MOST_BITMAP_NUMEL
+from tests.kernels.guard_factors import multiply_at_the_end
 
 PAGES = 32  # a bitmap of a million positions
 PROT_NONE = 0
@@ -69,6 +70,7 @@ def main(name: str) -> None:
         kernels.all_finite(floats)
         kernels.sum_magnitudes(floats)
         kernels.select(floats, 1.0, np.zeros(16, np.uint32), np.zeros(16, np.float32))
+    multiply_at_the_end(kernels, at_the_end)
     print(f"decoded {decoded}")
 
 

@@ -9,6 +9,7 @@ from sparse_ring.kernels.cpu import CpuKernels
 from sparse_ring.kernels.table import kernels_for
 from tests.contracts.kernel_cases import IMPLEMENTATIONS, NATIVE
 from tests.contracts.kernel_decoders import DecoderContract
+from tests.contracts.kernel_factors import FactorContract, FactorTwinContract
 from tests.contracts.kernel_position_decoders import PositionDecoderContract
 from tests.contracts.kernel_twins import TwinContract
 from tests.contracts.kernels import KernelsContract
@@ -37,4 +38,12 @@ class TestPositionDecoders(PositionDecoderContract):
 
 
 class TestTwins(TwinContract):
+    pass
+
+
+class TestFactors(FactorContract):
+    pass
+
+
+class TestFactorTwins(FactorTwinContract):
     pass

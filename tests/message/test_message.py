@@ -50,6 +50,14 @@ def test_what_was_written_is_read():
     assert flagged.count == 0
 
 
+def test_a_refusal_is_told_from_a_gradient_that_is_not_finite():
+    writer = MessageWriter(KERNELS)
+    writer.begin(STEP, PLAN)
+    writer.add_refused(4)
+    (frame,) = read_message(writer.finish(), STEP, PLAN, 1, KERNELS)
+    assert (frame.parameter, frame.count, frame.refused, frame.nonfinite) == (4, 0, True, False)
+
+
 def test_layout_is_the_documented_one():
     """The header and the dense frame, byte by byte, from the page on the wire format."""
     message = write()

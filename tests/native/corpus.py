@@ -14,12 +14,12 @@ from sparse_ring import _native
 from sparse_ring.encode import INDEX_CODES, VALUE_NAMES, Codec, EveryIndex
 from sparse_ring.errors import MessageError
 from sparse_ring.exchange.exchanges import Exchanges
-from sparse_ring.kernels.base import Kernels
-from sparse_ring.kernels.table import kernels_for
-from sparse_ring.message import Frame, MessageWriter, read_message
 from sparse_ring.gradient.base import OptimizerStep, Pipeline
 from sparse_ring.gradient.framed import FramedParameter
 from sparse_ring.gradient.whole import ExactParameter
+from sparse_ring.kernels.base import Kernels
+from sparse_ring.kernels.table import kernels_for
+from sparse_ring.message import Frame, MessageWriter, read_message
 from sparse_ring.recipe import TopK
 from sparse_ring.sparse import SparseGradient
 

@@ -12,6 +12,11 @@ VARIANTS = {
     "randomk": [{"density": 0.1}, {"density": 1.0}],
     "cltk": [{"density": 0.1}],
     "powersgd": [{"rank": 1}, {"rank": 4}],
+    "qsgd": [{"bits": 2}, {"bits": 4}, {"bits": 8}],
+    "int8": [{}, {"levels": "tree"}, {"residual": False}, {"exchange": "owners"}, {"exchange": "gather"}],
+    "onebit": [{"warmup_steps": 0}, {"warmup_steps": 2}],
+    "twobit": [{}, {"threshold": 1.5}],
+    "adaptivebits": [{"period": 2}],
 }
 CASES = [
     pytest.param(RECIPES[name](**{"minimum_elements": 100, **settings}), id=f"{name}-{number}")
@@ -31,6 +36,11 @@ def test_replicas_are_identical(recipe, size):
 @pytest.mark.parametrize("recipe", CASES)
 def test_a_sum_is_identical_too(recipe):
     contract.check_replicas(recipe, 3, seed=2, average=False)
+
+
+@pytest.mark.parametrize("recipe", CASES)
+def test_all_kernels_give_the_same_bits(recipe):
+    contract.check_kernels(recipe, seed=7)
 
 
 @pytest.mark.parametrize("average", [True, False])

