@@ -70,6 +70,7 @@ def main(name: str) -> None:
         kernels.all_finite(floats)
         kernels.sum_magnitudes(floats)
         kernels.select(floats, 1.0, np.zeros(16, np.uint32), np.zeros(16, np.float32))
+        kernels.select_chunks(floats, 4, np.zeros(20, np.uint32), np.zeros(20, np.float32))
     multiply_at_the_end(kernels, at_the_end)
     print(f"decoded {decoded}")
 

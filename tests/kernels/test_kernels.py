@@ -8,6 +8,7 @@ from sparse_ring.kernels.base import Kernels
 from sparse_ring.kernels.cpu import CpuKernels
 from sparse_ring.kernels.table import kernels_for
 from tests.contracts.kernel_cases import IMPLEMENTATIONS, NATIVE
+from tests.contracts.kernel_chunks import ChunkContract, ChunkTwinContract
 from tests.contracts.kernel_decoders import DecoderContract
 from tests.contracts.kernel_factors import FactorContract, FactorTwinContract
 from tests.contracts.kernel_position_decoders import PositionDecoderContract
@@ -46,4 +47,12 @@ class TestFactors(FactorContract):
 
 
 class TestFactorTwins(FactorTwinContract):
+    pass
+
+
+class TestChunks(ChunkContract):
+    pass
+
+
+class TestChunkTwins(ChunkTwinContract):
     pass
