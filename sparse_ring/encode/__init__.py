@@ -6,7 +6,17 @@ from sparse_ring.encode.bfloat16 import BFloat16
 from sparse_ring.encode.bitmap import Bitmap
 from sparse_ring.encode.bitpack import Bitpack
 from sparse_ring.encode.block16 import Block16
-from sparse_ring.encode.codec import INDEX_CHOICES, INDEX_CODES, VALUE_CODES, VALUE_NAMES, Codec, CodecChoice, Encoded
+from sparse_ring.encode.codec import (
+    INDEX_CHOICES,
+    INDEX_CODES,
+    VALUE_CODES,
+    VALUE_NAMES,
+    WHOLE_NAMES,
+    Codec,
+    CodecChoice,
+    Encoded,
+)
+from sparse_ring.encode.coding import Coding
 from sparse_ring.encode.elias_fano import EliasFano
 from sparse_ring.encode.every import EveryIndex
 from sparse_ring.encode.float16 import Float16
@@ -14,24 +24,29 @@ from sparse_ring.encode.float32 import Float32
 from sparse_ring.encode.golomb import Golomb
 from sparse_ring.encode.levels import Int2, Int3, Int4, Int8, Levels
 from sparse_ring.encode.sign import Sign
+from sparse_ring.encode.whole import Block8, Four4, One1, Qsgd2, Qsgd4, Qsgd8, Quantized, Ternary, Tree8, Two2
 
 __all__ = [
     "INDEX_CHOICES",
     "INDEX_CODES",
     "VALUE_CODES",
     "VALUE_NAMES",
+    "WHOLE_NAMES",
     "Auto",
     "BFloat16",
     "Bitmap",
     "Bitpack",
     "Block16",
+    "Block8",
     "Codec",
     "CodecChoice",
+    "Coding",
     "EliasFano",
     "Encoded",
     "EveryIndex",
     "Float16",
     "Float32",
+    "Four4",
     "Golomb",
     "IndexChoice",
     "IndexCode",
@@ -40,6 +55,14 @@ __all__ = [
     "Int4",
     "Int8",
     "Levels",
+    "One1",
+    "Qsgd2",
+    "Qsgd4",
+    "Qsgd8",
+    "Quantized",
     "Sign",
+    "Ternary",
+    "Tree8",
+    "Two2",
     "ValueCode",
 ]

@@ -10,6 +10,7 @@ from sparse_ring.kernels.table import kernels_for
 from tests.contracts.kernel_cases import IMPLEMENTATIONS, NATIVE
 from tests.contracts.kernel_decoders import DecoderContract
 from tests.contracts.kernel_position_decoders import PositionDecoderContract
+from tests.contracts.kernel_quantize import QuantizeContract
 from tests.contracts.kernel_twins import TwinContract
 from tests.contracts.kernels import KernelsContract
 
@@ -33,6 +34,10 @@ class TestDecoders(DecoderContract):
 
 
 class TestPositionDecoders(PositionDecoderContract):
+    pass
+
+
+class TestQuantize(QuantizeContract):
     pass
 
 
