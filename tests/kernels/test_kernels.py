@@ -11,6 +11,7 @@ from tests.contracts.kernel_cases import IMPLEMENTATIONS, NATIVE
 from tests.contracts.kernel_decoders import DecoderContract
 from tests.contracts.kernel_factors import FactorContract, FactorTwinContract
 from tests.contracts.kernel_position_decoders import PositionDecoderContract
+from tests.contracts.kernel_quantize import QuantizeContract
 from tests.contracts.kernel_twins import TwinContract
 from tests.contracts.kernels import KernelsContract
 
@@ -34,6 +35,10 @@ class TestDecoders(DecoderContract):
 
 
 class TestPositionDecoders(PositionDecoderContract):
+    pass
+
+
+class TestQuantize(QuantizeContract):
     pass
 
 
