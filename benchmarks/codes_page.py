@@ -70,6 +70,21 @@ def times(figures: dict[str, Any]) -> str:
     return table(["code", *(f"{name}, {density}" for density in densities for name in implementations)], rows)
 
 
+def whole(errors: dict[str, Any], speeds: dict[str, Any]) -> str:
+    """Codes of whole gradients: errors by distribution, GB/s by implementation."""
+    implementations = list(speeds["copy"])
+    rows = [
+        [
+            code,
+            *(f"{errors[name][code]:.1e}" for name in errors),
+            *(f"{speeds[f'{code} {way}'][name]:.1f}" for way in ("encode", "decode") for name in implementations),
+        ]
+        for code in next(iter(errors.values()))
+    ]
+    ways = [f"{way}, {name}" for way in ("encode", "decode") for name in implementations]
+    return table(["code", *errors, *ways], rows)
+
+
 def training(figures: dict[str, Any]) -> str:
     """Accuracy and bytes of the example by value code."""
     rows = [
@@ -104,6 +119,7 @@ def main() -> None:
     figures = json.loads((RESULTS / "codes.json").read_text())
     machine, kernels, golomb, values = (figures[name] for name in ("machine", "kernels", "golomb", "values"))
     where = f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}"
+    copying = max(kernels["whole_gigabytes"]["copy"].values())
     worst = max(row["auto_excess"] for row in golomb["choice"])
     page = f"""# Results of the codes
 
@@ -134,6 +150,14 @@ there; with few of them the mean excess as unit keeps outliers from moving them 
 {errors(values)}
 
 {gains(values)}
+
+## Whole gradients
+
+`python -m benchmarks.values`: squared error over squared values of a million, where a code is stochastic its variance (ternary's
+scale is 2.5 standard deviations, with what it clips; two2's 1.5). `python -m benchmarks.kernels`: GB/s of float32 that are encoded
+(what receivers see is written besides) and decoded on one thread; copying them runs at {copying:.1f}.
+
+{whole(values["whole_errors"], kernels["whole_gigabytes"])}
 
 ## What that means for training
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.digits import train
 from benchmarks.measure import parse_arguments, print_table, write_json
-from sparse_ring.encode import VALUE_CODES
+from sparse_ring.encode import VALUE_NAMES
 
 SEEDS = range(3)
 DENSITY = "0.01"
@@ -22,7 +22,7 @@ DENSITY = "0.01"
 def settings() -> dict[str, tuple[str, list[str]]]:
     """Recipe and options by what they are called in the table."""
     found: dict[str, tuple[str, list[str]]] = {"dense": ("dense", [])}
-    for code in VALUE_CODES.values():
+    for code in VALUE_NAMES.values():
         found[code.name] = ("topk", ["--density", DENSITY, "--values", code.name])
     found["int4, small int8"] = ("topk", ["--density", DENSITY, "--values", "int4", "--small", "int8"])
     return found

@@ -3,7 +3,8 @@
     python -m benchmarks.kernels [--json PATH]
 
 16 Mi float32 elements. First momentum, residual, selection of 1 % and clearing of what was selected: the fused kernel and
-update_residual, torch with the same threshold, torch with topk. Then nanoseconds a kept element of each code.
+update_residual, torch with the same threshold, torch with topk. Then nanoseconds a kept element of each code, and of the codes of
+whole gradients the GB/s of float32 that they take in or put out, against copying the same.
 """
 
 from __future__ import annotations
@@ -17,7 +18,17 @@ import torch
 from benchmarks.golomb import uniform_support
 from benchmarks.measure import interleaved, parse_arguments, print_table, write_json
 from sparse_ring import _native
-from sparse_ring.encode import INDEX_CHOICES, INDEX_CODES, VALUE_CODES, EveryIndex, Float32, IndexCode, ValueCode
+from sparse_ring.encode import (
+    INDEX_CHOICES,
+    INDEX_CODES,
+    VALUE_NAMES,
+    WHOLE_NAMES,
+    Coding,
+    EveryIndex,
+    Float32,
+    IndexCode,
+    ValueCode,
+)
 from sparse_ring.kernels.base import SPARE, Floats, Indices, Kernels
 from sparse_ring.kernels.table import kernels_for
 
@@ -25,6 +36,7 @@ ELEMENTS = 1 << 24
 DENSITY = 0.01
 MOMENTUM = 0.9
 STREAM_BYTES = 20  # an element: gradient, velocity, residual read; velocity, residual written
+WHOLE_ELEMENTS = 1 << 22
 REPEATS = 15
 TARGETS = {"torch, threshold": 3.0, "torch, topk": 15.0}
 
@@ -166,7 +178,7 @@ def code_candidates(kernels: Kernels, density: float) -> dict[str, Callable[[], 
         if not isinstance(index_code, EveryIndex):
             candidates |= index_candidates(kernels, index_code, indices)
     candidates["auto choose"] = lambda: INDEX_CHOICES["auto"].choose(indices, ELEMENTS, kernels)
-    for value_code in VALUE_CODES.values():
+    for value_code in VALUE_NAMES.values():
         if not isinstance(value_code, Float32):
             candidates |= value_candidates(kernels, value_code, values)
     return candidates
@@ -189,12 +201,38 @@ def measure_codes(density: float) -> dict[str, dict[str, float]]:
     return figures
 
 
+def measure_whole() -> dict[str, dict[str, float]]:
+    """GB/s of float32 by code and implementation; encoding reads the values and writes what receivers see besides."""
+    values: Floats = np.random.default_rng(4).standard_normal(WHOLE_ELEMENTS, dtype=np.float32)
+    copied = np.empty_like(values)
+    names = list(reversed(_native.supported()))
+    candidates: dict[str, dict[str, Callable[[], object]]] = {
+        "copy": {n: lambda: np.copyto(copied, values) for n in names}
+    }
+    for name in names:
+        for code in WHOLE_NAMES.values():
+            told = code.given(Coding(seed=1, scale=2.5))
+            for what, call in value_candidates(kernels_for(name), told, values).items():
+                candidates.setdefault(what, {})[name] = call
+    figures = {
+        what: {name: 4e-9 * WHOLE_ELEMENTS / time for name, time in interleaved(calls, REPEATS).items()}
+        for what, calls in candidates.items()
+    }
+    print_table(
+        f"whole gradients of {WHOLE_ELEMENTS} elements: GB/s of float32, 1 thread",
+        ["code", *names],
+        [[what, *(f"{figures[what][name]:.1f}" for name in names)] for what in figures],
+    )
+    return figures
+
+
 def main() -> None:
     arguments = parse_arguments(__doc__)
     torch.set_num_threads(1)
     step = measure_step()
     codes = {f"{density:.1%}": measure_codes(density) for density in (0.001, 0.01)}
-    write_json(arguments.json, "kernels", {"step": step, "code_nanoseconds": codes})
+    whole = measure_whole()
+    write_json(arguments.json, "kernels", {"step": step, "code_nanoseconds": codes, "whole_gigabytes": whole})
 
 
 if __name__ == "__main__":

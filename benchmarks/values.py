@@ -3,7 +3,8 @@
     python -m benchmarks.values [--json PATH]
 
 The largest 1 % of 16 Mi elements of three distributions, and as parameters that stay dense all of 64 Ki. The figure is the squared
-error over the squared values: what error feedback has to keep. Peers in the same run: the sign with one mean magnitude, and as
+error over the squared values: what error feedback has to keep (of unbiased codes it is the variance). Codes of whole
+gradients get whole ones: 1 Mi elements; ternary with the scale at 2.5 standard deviations, two2 at 1.5. Peers in the same run: the sign with one mean magnitude, and as
 many uniform levels from the smallest to the largest magnitude as the levels' code has.
 """
 
@@ -14,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import parse_arguments, print_table, write_json
-from sparse_ring.encode import VALUE_CODES, Levels, ValueCode
+from sparse_ring.encode import VALUE_NAMES, WHOLE_NAMES, Coding, Levels, ValueCode
 from sparse_ring.kernels.base import Floats
 from sparse_ring.kernels.table import kernels_for
 
-ELEMENTS, DENSE_ELEMENTS = 1 << 24, 1 << 16
+ELEMENTS, DENSE_ELEMENTS, WHOLE_ELEMENTS = 1 << 24, 1 << 16, 1 << 20
 DENSITY = 0.01
+DEVIATIONS = {"ternary": 2.5, "two2": 1.5}
 
 
 def samples() -> dict[str, Floats]:
@@ -31,6 +33,26 @@ def samples() -> dict[str, Floats]:
     found[f"Student t (3), largest {DENSITY:.0%}"] = largest(rng.standard_t(3, ELEMENTS))
     found["normal, all"] = rng.standard_normal(DENSE_ELEMENTS).astype(np.float32)
     return found
+
+
+def whole_samples() -> dict[str, Floats]:
+    """Whole gradients by their distribution."""
+    rng = np.random.default_rng(1)
+    drawn = {
+        "normal": rng.standard_normal(WHOLE_ELEMENTS),
+        "Laplace": rng.laplace(size=WHOLE_ELEMENTS),
+        "Student t (3)": rng.standard_t(3, WHOLE_ELEMENTS),
+    }
+    return {name: values.astype(np.float32) for name, values in drawn.items()}
+
+
+def whole_errors(values: Floats) -> dict[str, float]:
+    """The errors of the codes of whole gradients; ternary's with what clipping cuts off."""
+    deviation = float(values.std())
+    return {
+        name: code_error(values, code.given(Coding(scale=DEVIATIONS.get(name, 0.0) * deviation)))
+        for name, code in WHOLE_NAMES.items()
+    }
 
 
 def largest(values: np.ndarray) -> Floats:
@@ -66,8 +88,8 @@ def main() -> None:
     arguments = parse_arguments(__doc__)
     figures: dict[str, dict[str, Any]] = {}
     for name, values in samples().items():
-        errors = {code.name: code_error(values, code) for code in VALUE_CODES.values()}
-        for code in VALUE_CODES.values():
+        errors = {code.name: code_error(values, code) for code in VALUE_NAMES.values()}
+        for code in VALUE_NAMES.values():
             if isinstance(code, Levels):
                 errors[f"uniform {code.bits} bits"] = uniform_error(values, code.bits)
         figures[name] = errors
@@ -77,7 +99,20 @@ def main() -> None:
         ["code", *names],
         [[code, *(f"{figures[name][code]:.1e}" for name in names)] for code in figures[names[0]]],
     )
-    write_json(arguments.json, "values", {"density": DENSITY, "errors": figures})
+    whole = {name: whole_errors(values) for name, values in whole_samples().items()}
+    print_table(
+        f"whole gradients of {WHOLE_ELEMENTS} elements: squared error / squared values",
+        ["code", "bits", *whole],
+        [
+            [
+                name,
+                f"{8 * code.size(WHOLE_ELEMENTS) / WHOLE_ELEMENTS:.3f}",
+                *(f"{whole[kind][name]:.1e}" for kind in whole),
+            ]
+            for name, code in WHOLE_NAMES.items()
+        ],
+    )
+    write_json(arguments.json, "values", {"density": DENSITY, "errors": figures, "whole_errors": whole})
 
 
 if __name__ == "__main__":

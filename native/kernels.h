@@ -29,6 +29,8 @@ enum Status : int64_t {
     ORDER = -12,       // positions are not strictly increasing
     COUNT = -13,       // another number of positions than the frame says
     LEVELS = -14,      // the levels of values are negative or not finite
+    DIGITS = -15,      // a byte holds no digits
+    TABLE = -16,       // the number of a table of levels is unknown
 };
 
 struct Kernels {
@@ -81,6 +83,10 @@ struct Kernels {
     // bits is 2, 3, 4 or 8; out and payload hold 4 + (n * bits + 7) / 8 bytes, or none for no values.
     float (*levels_encode)(int64_t n, const float* values, int64_t bits, uint8_t* out, float* decoded);
     int64_t (*levels_decode)(int64_t n, const uint8_t* payload, int64_t bits, float scale, float* values);
+    // scheme is one of quantize.h; out and payload hold what Scheme.size says. The key's low word is its first.
+    float (*quantize_encode)(int64_t n, const float* values, int64_t scheme, float scale, int64_t key, uint8_t* out,
+                             float* decoded);
+    int64_t (*quantize_decode)(int64_t n, const uint8_t* payload, int64_t scheme, float scale, float* values);
     void (*float32_to_bfloat16)(int64_t n, const float* x, Half* out);
     void (*bfloat16_to_float32)(int64_t n, const Half* x, float* out);
 
@@ -121,6 +127,8 @@ void install_block16(Tables& tables);
 void install_float16(Tables& tables);
 void install_bfloat16(Tables& tables);
 void install_levels(Tables& tables);
+void install_quantize_encode(Tables& tables);
+void install_quantize_decode(Tables& tables);
 void install_sign(Tables& tables);
 void install_skinny(Tables& tables);
 void install_orthonormalise(Tables& tables);

@@ -199,6 +199,8 @@ PyObject* table_module(const char* name) {
         METHOD(bfloat16_decode, "n, payload, values"),
         METHOD(levels_encode, "n, values, bits, out, decoded"),
         METHOD(levels_decode, "n, payload, bits, scale, values"),
+        METHOD(quantize_encode, "n, values, scheme, scale, key, out, decoded"),
+        METHOD(quantize_decode, "n, payload, scheme, scale, values"),
         METHOD(float32_to_bfloat16, "n, x, out"),
         METHOD(bfloat16_to_float32, "n, x, out"),
         METHOD(skinny_right, "n, matrix, rows, columns, rank, factor, out"),

@@ -25,6 +25,8 @@ const Tables& tables() {
         install_float16(fresh);
         install_bfloat16(fresh);
         install_levels(fresh);
+        install_quantize_encode(fresh);
+        install_quantize_decode(fresh);
         install_sign(fresh);
         install_skinny(fresh);
         install_orthonormalise(fresh);

@@ -142,6 +142,21 @@ class Table:
         n: int, payload: NDArray[np.uint8], bits: int, scale: float, values: NDArray[np.float32], /
     ) -> int: ...
     @staticmethod
+    def quantize_encode(
+        n: int,
+        values: NDArray[np.float32],
+        scheme: int,
+        scale: float,
+        key: int,
+        out: NDArray[np.uint8],
+        decoded: NDArray[np.float32],
+        /,
+    ) -> float: ...
+    @staticmethod
+    def quantize_decode(
+        n: int, payload: NDArray[np.uint8], scheme: int, scale: float, values: NDArray[np.float32], /
+    ) -> int: ...
+    @staticmethod
     def float32_to_bfloat16(n: int, x: NDArray[np.float32], out: NDArray[np.uint16], /) -> None: ...
     @staticmethod
     def bfloat16_to_float32(n: int, x: NDArray[np.uint16], out: NDArray[np.float32], /) -> None: ...

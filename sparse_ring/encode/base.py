@@ -1,6 +1,6 @@
 """What the two halves of a codec are. ``docs/wire-format.md`` has the bits; ``tests/golden`` guards them.
 
-A code is stateless and known to all ranks by its ``identifier``, a small number that never changes its meaning.
+A code keeps no state from frame to frame; all ranks know it by its ``identifier``, a small number that never changes its meaning.
 ``encode`` trusts its input; ``decode`` trusts nothing: it raises :class:`~sparse_ring.errors.MessageError` with a reason and
 writes only into the arrays it was given, which are scratch.
 """
@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sparse_ring.encode.coding import Coding
 from sparse_ring.kernels.base import Kernels
 
 Bytes = NDArray[np.uint8]
@@ -74,6 +75,10 @@ class ValueCode(ABC):
     @abstractmethod
     def size(self, count: int) -> int:
         """Return the bytes of ``count`` values."""
+
+    def given(self, coding: Coding) -> ValueCode:
+        """Return the code for one frame, which encodes with this randomness and scale; most codes need neither: themselves."""
+        return self
 
     @abstractmethod
     def encode(self, values: Floats, out: Bytes, decoded: Floats, kernels: Kernels) -> float:

@@ -18,19 +18,23 @@ from sparse_ring.encode.golomb import Golomb
 from sparse_ring.encode.levels import Int2, Int3, Int4, Int8
 from sparse_ring.encode.nothing import Nothing
 from sparse_ring.encode.sign import Sign
+from sparse_ring.encode.whole import Block8, Four4, One1, Qsgd2, Qsgd4, Qsgd8, Ternary, Tree8, Two2
 from sparse_ring.errors import ConfigError
 from sparse_ring.kernels.base import Kernels
 from sparse_ring.sparse import SparseGradient
 
 _POSITIONS = (Golomb(), Bitpack(), Bitmap(), EliasFano(), Block16())
 _VALUES = (Float32(), Float16(), Sign(), BFloat16(), Int8(), Int4(), Int3(), Int2())
+_WHOLE = (Block8(), Tree8(), Qsgd2(), Qsgd4(), Qsgd8(), Ternary(), Four4(), Two2(), One1())
 
 INDEX_CODES: dict[int, IndexCode] = {code.identifier: code for code in (EveryIndex(), *_POSITIONS)}
-VALUE_CODES: dict[int, ValueCode] = {code.identifier: code for code in (*_VALUES, Nothing())}
+VALUE_CODES: dict[int, ValueCode] = {code.identifier: code for code in (*_VALUES, *_WHOLE, Nothing())}
 
 # By the names in recipes. The codes of dense frames and of frames without values are not among them.
 INDEX_CHOICES: dict[str, IndexChoice] = {code.name: code for code in (*_POSITIONS, Auto(_POSITIONS))}
 VALUE_NAMES: dict[str, ValueCode] = {code.name: code for code in _VALUES}
+# For gradients that are sent whole, of which values around zero are most: kept elements have none.
+WHOLE_NAMES: dict[str, ValueCode] = {code.name: code for code in _WHOLE}
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class FactoredParameter(ParameterPipeline):
     """A parameter as a matrix, with its residual and the factor that the next step starts from.
 
     factor
-        Q, ``float32[columns, rank]``; the same on all ranks.
+        Q, ``float32[rank * columns]``, column after column; the same on all ranks.
     """
 
     def __init__(
@@ -56,24 +56,30 @@ class FactoredParameter(ParameterPipeline):
         self.feedback = recipe.error_feedback(self.numel, shared.kernels)
         self.factor = self._first_factor()
 
+    @property
+    def shape_and_rank(self) -> tuple[int, int, int]:
+        """Rows, columns, and columns of the factors."""
+        return self.rows, self.columns, self.rank
+
     def operation(self, gradient: Floats, step: OptimizerStep, absent: bool = False) -> Operation:
         """See :meth:`ParameterPipeline.operation`."""
         return FactoredGradient(self, gradient, step, absent)
 
     def _first_factor(self) -> Floats:
         generator = np.random.default_rng([self._seed, self.number])
-        return generator.standard_normal((self.columns, self.rank)).astype(np.float32)
+        return generator.standard_normal(self.rank * self.columns).astype(np.float32)
 
     def start_from(self, factor: Floats) -> None:
         """Let the next step start from a factor; a column that has vanished starts afresh, as it could never come back."""
-        gone = ~factor.any(axis=0)
+        columns = factor.reshape(self.rank, self.columns)
+        gone = ~columns.any(axis=1)
         if gone.any():
-            factor[:, gone] = self._first_factor()[:, gone]
+            columns[gone] = self._first_factor().reshape(columns.shape)[gone]
         self.factor = factor
 
     def state_dict(self) -> dict[str, Any]:
-        """Return ``residual`` and ``factor`` (``float32[columns * rank]``)."""
-        return {**super().state_dict(), "factor": self.factor.reshape(-1)}
+        """Return ``residual`` and ``factor``."""
+        return {**super().state_dict(), "factor": self.factor}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See :meth:`ParameterPipeline.load_state_dict`."""
@@ -85,7 +91,7 @@ class FactoredParameter(ParameterPipeline):
             return
         if factor.size != self.factor.size:
             raise ValueError(f"factor has {factor.size} elements, but {self.factor.size} at rank {self.rank}.")
-        self.factor = np.array(factor, dtype=np.float32).reshape(self.factor.shape)
+        self.factor = np.array(factor, dtype=np.float32)
 
 
 class FactoredGradient(GradientOperation):
@@ -111,19 +117,18 @@ class FactoredGradient(GradientOperation):
             link.metrics.add_exchange(began)
 
     def _multiply(self, link: Link) -> None:
-        if self._left is not None or self._failure is not None:
+        if self._left is not None:
             return
         at, parameter = now(), self.parameter
+        self._left = np.zeros(parameter.rank * parameter.rows, dtype=np.float32)
         try:
             if self.absent:
                 self.gradient.fill(0.0)
-            self._left = np.zeros((parameter.rows, parameter.rank), dtype=np.float32)
             self._accumulate()
             if not self._flag:
-                parameter.shared.kernels.skinny_right(
-                    self._matrix, parameter.rows, parameter.columns, parameter.factor, self._left
-                )
-                if not parameter.shared.kernels.all_finite(self._left.reshape(-1)):
+                kernels, factor = parameter.shared.kernels, parameter.factor
+                kernels.skinny_right(self._matrix, *parameter.shape_and_rank, factor, self._left)
+                if not kernels.all_finite(self._left):
                     self._flag = NONFINITE
             link.metrics.nonfinite_frames += self._flag == NONFINITE
             link.metrics.sparse_elements += parameter.numel
@@ -177,12 +182,11 @@ class FactoredGradient(GradientOperation):
     def _right(self, left: Floats) -> Floats:
         """Return this rank's part of Q, from the sum of P, whose columns become orthonormal in place."""
         parameter, kernels = self.parameter, self.parameter.shared.kernels
-        size = parameter.rows * parameter.rank
-        columns = left[:size].reshape(parameter.rows, parameter.rank)
-        kernels.orthonormalise(columns)
-        right = np.zeros((parameter.columns, parameter.rank), dtype=np.float32)
+        columns = left[: parameter.rank * parameter.rows]
+        kernels.orthonormalise(columns, parameter.rows, parameter.rank)
+        right = np.zeros(parameter.rank * parameter.columns, dtype=np.float32)
         if not self._flag:
-            kernels.skinny_left(self._matrix, parameter.rows, parameter.columns, columns, right)
+            kernels.skinny_left(self._matrix, *parameter.shape_and_rank, columns, right)
         return right
 
     def _finish(self, left: Floats, right: Floats, link: Link) -> Floats | Exception:
@@ -191,16 +195,18 @@ class FactoredGradient(GradientOperation):
         failure = self._failure or failures(left[rows * rank :], parameter.name)
         if failure is not None:
             return failure
-        total = right[: columns * rank].reshape(columns, rank)
+        total = right[: columns * rank]
         kernels, feedback = parameter.shared.kernels, parameter.feedback
         assert feedback is not None
-        if not kernels.all_finite(total.reshape(-1)):
+        if not kernels.all_finite(total):
             return MessageError("the sum of the factors is not finite", parameter=parameter.name)
         flags = left[rows * rank :]
         finite = link.size - int(np.count_nonzero(flags == NONFINITE))
         # Each rank that had a part in the sum takes an equal share off, so that nothing is lost or counted twice.
         share = total / np.float32(max(finite, 1))
-        kernels.skinny_outer(left[: rows * rank].reshape(rows, rank), share, rows, columns, self.gradient)
+        # What the fused kernel would take off a residual, error feedback does by itself.
+        unused = parameter.shared.scratch.magnitudes(parameter.numel)
+        kernels.skinny_outer(left[: rows * rank], share, *parameter.shape_and_rank, unused, self.gradient)
         if not self._flag:
             feedback.sent_all(self.gradient)
         parts = finite / link.size if self.step.average else float(finite)

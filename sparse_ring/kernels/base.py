@@ -59,6 +59,7 @@ levels (int2, int3, int4, int8: ``bits`` is 2, 3, 4, 8)
     A count of 0 encodes to zero bytes and scale 0.
 
 Products with the skinny factors of low-rank compression have their contract in ``factors.py``.
+The codes of gradients that are sent whole are specified in ``quantize.py``.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparse_ring.kernels.factors import FactorKernels
+from sparse_ring.kernels.quantize import Scheme
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.uint32]
@@ -214,6 +216,19 @@ class Kernels(FactorKernels, Protocol):
 
     def levels_decode(self, payload: Bytes, bits: int, scale: float, values: Floats) -> None:
         """Decode; raises MessageError where low, scale or the largest level is negative or not finite, or padding is set."""
+
+    def quantize_encode(
+        self, values: Floats, scheme: Scheme, scale: float, key: int, out: Bytes, decoded: Floats
+    ) -> float:
+        """Encode finite values into ``out`` (``scheme.size(count)`` bytes) and ``decoded``; returns the frame's scale.
+
+        ``scale`` (finite, not negative) matters to schemes without scales of their own, ``key`` (64 bits) to stochastic ones.
+        """
+
+    def quantize_decode(self, payload: Bytes, scheme: Scheme, scale: float, values: Floats) -> None:
+        """Decode; raises MessageError for the wrong length, a scale that is negative or not finite, an unknown table, a byte
+        that holds no digits, or padding.
+        """
 
     def float32_to_bfloat16(self, x: Floats, out: Halves) -> None:
         """Round to nearest even; NaN stays NaN (quiet, sign kept, 0x7FC0 | sign)."""

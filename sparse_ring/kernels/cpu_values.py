@@ -6,6 +6,7 @@ from sparse_ring import _native
 from sparse_ring.errors import MessageError
 from sparse_ring.kernels import reasons
 from sparse_ring.kernels.base import Bytes, Floats, Halves, levels_size
+from sparse_ring.kernels.quantize import Scheme
 
 LEVEL_BITS = (2, 3, 4, 8)
 
@@ -76,6 +77,22 @@ class CpuValueCodes:
         _need_bits(bits)
         _need_payload(f"int{bits}", "bytes", len(payload), levels_size(n, bits), n)
         _decoded(self._native.levels_decode(n, payload, bits, scale, values), f"int{bits}")
+
+    def quantize_encode(
+        self, values: Floats, scheme: Scheme, scale: float, key: int, out: Bytes, decoded: Floats
+    ) -> float:
+        """Encode a whole gradient in few bits a value; returns the frame's scale."""
+        n = len(values)
+        need("out", len(out), scheme.size(n))
+        need("decoded", len(decoded), n)
+        signed = (key & (1 << 64) - 1 ^ 1 << 63) - (1 << 63)
+        return self._native.quantize_encode(n, values, scheme.number, scale, signed, out, decoded)
+
+    def quantize_decode(self, payload: Bytes, scheme: Scheme, scale: float, values: Floats) -> None:
+        """Decode a whole gradient, distrusting payload and scale."""
+        n = len(values)
+        _need_payload(scheme.name, "bytes", len(payload), scheme.size(n), n)
+        _decoded(self._native.quantize_decode(n, payload, scheme.number, scale, values), scheme.name)
 
     def sign_encode(self, values: Floats, out: Bytes, decoded: Floats) -> float:
         """Encode as sign bits; returns the mean magnitude."""

@@ -14,6 +14,8 @@ NOT_FINITE = "a value or scale is NaN or infinite"
 ORDER = "indices are not strictly increasing"
 COUNT = "another number of indices than the frame says"
 LEVELS = "the levels of the values are negative or not finite"
+DIGITS = "a byte holds no digits of values"
+TABLE = "the number of the table of levels is unknown"
 LENGTH = "the payload's length does not fit the number of values"
 
 BAD_INDICES = -1
@@ -32,4 +34,6 @@ BY_CODE = {
     -12: ORDER,
     -13: COUNT,
     -14: LEVELS,
+    -15: DIGITS,
+    -16: TABLE,
 }

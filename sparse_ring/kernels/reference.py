@@ -11,8 +11,10 @@ from sparse_ring.errors import MessageError
 from sparse_ring.kernels import reasons
 from sparse_ring.kernels import reference_indices as gap_codes
 from sparse_ring.kernels import reference_positions as position_codes
+from sparse_ring.kernels import reference_quantize as whole_codes
 from sparse_ring.kernels import reference_values as value_codes
 from sparse_ring.kernels.base import CHUNK, SPARE, Bytes, Floats, Halves, Indices, chunk_keep
+from sparse_ring.kernels.quantize import Scheme
 from sparse_ring.kernels.reference_factors import ReferenceFactors
 
 
@@ -216,6 +218,16 @@ class ReferenceKernels(ReferenceFactors):
     def levels_decode(self, payload: Bytes, bits: int, scale: float, values: Floats) -> None:
         """Decode levels, distrusting payload and scale."""
         value_codes.levels_decode(payload, bits, scale, values)
+
+    def quantize_encode(
+        self, values: Floats, scheme: Scheme, scale: float, key: int, out: Bytes, decoded: Floats
+    ) -> float:
+        """Encode a whole gradient in few bits a value; returns the frame's scale."""
+        return whole_codes.quantize_encode(values, scheme, scale, key, out, decoded)
+
+    def quantize_decode(self, payload: Bytes, scheme: Scheme, scale: float, values: Floats) -> None:
+        """Decode a whole gradient, distrusting payload and scale."""
+        whole_codes.quantize_decode(payload, scheme, scale, values)
 
     def float32_to_bfloat16(self, x: Floats, out: Halves) -> None:
         """Round to bfloat16."""

@@ -13,7 +13,7 @@ LARGEST_FLOAT = np.finfo(np.float32).max
 LARGEST_BFLOAT16 = 0x7F7F
 
 
-def sum_magnitudes(values: Floats) -> float:
+def sum_magnitudes(values: Floats | NDArray[np.float64]) -> float:
     """Return the float64 sum of magnitudes in the fixed order."""
     padded = np.zeros(-(-len(values) // 8) * 8, dtype=np.float64)
     padded[: len(values)] = np.abs(values)

@@ -8,9 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparse_ring.encode import VALUE_CODES, ValueCode
+from sparse_ring.encode import VALUE_CODES, Coding, ValueCode
 from sparse_ring.errors import MessageError
 from sparse_ring.kernels.base import Floats, Indices, Kernels, levels_size
+from sparse_ring.kernels.quantize import SCHEMES, Scheme
 from sparse_ring.kernels.reference import ReferenceKernels
 from tests.contracts.kernel_cases import (
     BOUNDS,
@@ -92,7 +93,7 @@ class TwinContract:
         results: list[list[Any]] = []
         for kernels in (native, REFERENCE):
             values, said, out = floats(size, seed), np.zeros(size, np.float32), np.zeros(code.size(size), np.uint8)
-            scale = code.encode(values, out, said, kernels)
+            scale = code.given(Coding(seed=seed, scale=1.5)).encode(values, out, said, kernels)
             results.append([np.array(scale), out, said])
         for actual, expected in zip(*results, strict=True):
             assert_same_bits(actual, expected)
@@ -106,6 +107,45 @@ class TwinContract:
             values = np.zeros(size, np.float32)
             try:
                 kernels.levels_decode(payload, bits, scale, values)
+                results.append(values)
+            except MessageError:
+                results.append(None)
+        actual, expected = results
+        assert (actual is None) == (expected is None)
+        if actual is not None and expected is not None:
+            assert_same_bits(actual, expected)
+
+    @examples
+    @given(
+        size=sizes, seed=seeds, scheme=st.sampled_from(SCHEMES), scale=st.sampled_from([0.0, 1e-45, 0.3, 2.0, 3e38]),
+        key=st.integers(0, 2**64 - 1),
+    )  # fmt: skip
+    def test_quantize(self, native: Kernels, size: int, seed: int, scheme: Scheme, scale: float, key: int) -> None:
+        results: list[list[Any]] = []
+        for kernels in (native, REFERENCE):
+            values, said, out = floats(size, seed), np.zeros(size, np.float32), np.zeros(scheme.size(size), np.uint8)
+            returned = kernels.quantize_encode(values, scheme, scale, key, out, said)
+            results.append([np.array(returned), out, said])
+        for actual, expected in zip(*results, strict=True):
+            assert_same_bits(actual, expected)
+
+    @examples
+    @given(size=sizes, seed=seeds, scheme=st.sampled_from(SCHEMES), scale=numbers)
+    def test_quantized_digits_of_any_bytes(
+        self, native: Kernels, size: int, seed: int, scheme: Scheme, scale: float
+    ) -> None:
+        """Random digits behind good scales: values and refusals are the same."""
+        rng = np.random.default_rng(seed)
+        payload = rng.integers(0, 243 if scheme.base == 3 else 256, scheme.size(size), dtype=np.uint8)
+        scales = 4 * scheme.scales * scheme.blocks(size)
+        payload[:scales] = np.abs(floats(scales // 4, seed)).astype("<f4").view(np.uint8)
+        if scheme.words and size:
+            payload[scales : scales + 4] = np.array([seed % 4], "<u4").view(np.uint8)
+        results: list[Floats | None] = []
+        for kernels in (native, REFERENCE):
+            values = np.zeros(size, np.float32)
+            try:
+                kernels.quantize_decode(payload, scheme, scale, values)
                 results.append(values)
             except MessageError:
                 results.append(None)

@@ -56,7 +56,9 @@ def test_bfloat16_wire_rounds_at_each_hop(size: int, lengths: list[int], op: str
     check_reduce(lambda: DenseRing(BFloat16Wire(KERNELS), segment_bytes=16, window_bytes=64), inputs, op, to_bfloat16)
 
 
-@given(size=st.integers(1, 4), lengths=st.lists(st.integers(0, 40), min_size=1, max_size=4), seed=st.integers(0, 2**32 - 1))
+@given(
+    size=st.integers(1, 4), lengths=st.lists(st.integers(0, 40), min_size=1, max_size=4), seed=st.integers(0, 2**32 - 1)
+)
 @quick
 def test_float16_wire_rounds_at_each_hop(size: int, lengths: list[int], seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -11,6 +11,7 @@ import numpy as np
 from sparse_ring.errors import MessageError
 from sparse_ring.kernels.base import Bytes, levels_size
 from sparse_ring.kernels.cpu import CpuKernels
+from sparse_ring.kernels.quantize import SCHEMES
 from tests.contracts.kernel_cases import BOUNDS, INDEX_CODES, MOST_BITMAP_NUMEL
 from tests.kernels.guard_factors import multiply_at_the_end
 
@@ -66,6 +67,16 @@ def main(name: str) -> None:
         kernels.bfloat16_decode(halves, values[: len(halves)])
         for bits in (2, 3, 4, 8):
             kernels.levels_decode(at_the_end(np.zeros(levels_size(len(values), bits), np.uint8)), bits, 1.0, values)
+        for scheme in SCHEMES:
+            said, whole = np.zeros_like(values), np.zeros(scheme.size(len(values)), np.uint8)
+            near = at_the_end(rng.standard_normal(len(values)).astype(np.float32).view(np.uint8)).view(np.float32)
+            kernels.quantize_encode(near, scheme, 1.0, 1, whole, said)
+            kernels.quantize_decode(at_the_end(whole), scheme, 1.0, values)
+            assert values.tobytes() == said.tobytes()
+            kernels.quantize_encode(np.abs(said), scheme, 1.0, 1, at_the_end(whole), values)
+            kernels.quantize_encode(
+                np.abs(said), scheme, 1.0, 1, whole, at_the_end(values.view(np.uint8)).view(np.float32)
+            )
         floats = at_the_end(np.zeros(4 * (mmap.PAGESIZE - 5), dtype=np.uint8)).view(np.float32)
         kernels.all_finite(floats)
         kernels.sum_magnitudes(floats)

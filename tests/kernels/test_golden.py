@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparse_ring.encode import VALUE_NAMES
-from sparse_ring.kernels.base import Indices, Kernels
+from sparse_ring.encode import VALUE_NAMES, WHOLE_NAMES, Coding
+from sparse_ring.kernels.base import Floats, Indices, Kernels
 from sparse_ring.kernels.table import kernels_for
 from tests.contracts.kernel_cases import BOUNDS, IMPLEMENTATIONS, assert_same_bits
 
@@ -57,3 +57,36 @@ def test_value_codes(kernels: Kernels, case: dict[str, Any]) -> None:
     code.decode(out, case["scale"], seen, kernels)
     assert_same_bits(seen, np.array(case["decoded"], dtype=np.float32))
     assert_same_bits(decoded, seen)
+
+
+def whole_values_of(case: dict[str, Any]) -> Floats:
+    """Listed, or cubes of a multiplicative sequence between -1 and 1."""
+    if "values" in case:
+        return np.array(case["values"], dtype=np.float32)
+    sequence = np.arange(1, case["count"] + 1, dtype=np.uint64) * 2654435761 % 2**32
+    cubes: Floats = ((sequence.astype(np.float64) / 2**31 - 1) ** 3).astype(np.float32)
+    return cubes
+
+
+def same_digest(array: Any, digest: str) -> bool:
+    return hashlib.sha256(array.data).hexdigest() == digest
+
+
+@pytest.mark.parametrize("case", GOLDEN["whole"], ids=lambda case: f"{case['code']}-{case['name']}")
+def test_codes_of_whole_gradients(kernels: Kernels, case: dict[str, Any]) -> None:
+    values = whole_values_of(case)
+    code = WHOLE_NAMES[case["code"]].given(Coding(seed=7, step=8, parameter=9, scale=case["given"]))
+    out, decoded, seen = np.zeros(code.size(len(values)), np.uint8), np.zeros_like(values), np.zeros_like(values)
+    assert code.encode(values, out, decoded, kernels) == case["scale"]
+    code.decode(out, case["scale"], seen, kernels)
+    assert_same_bits(seen, decoded)
+    if "hex" in case:
+        assert out.tobytes().hex() == case["hex"]
+        assert_same_bits(seen, np.array(case["decoded"], dtype=np.float32))
+    else:
+        assert (len(out), same_digest(out, case["sha256"])) == (case["bytes"], True)
+        assert same_digest(seen, case["decoded_sha256"])
+
+
+def test_every_code_of_whole_gradients_is_golden() -> None:
+    assert {case["code"] for case in GOLDEN["whole"]} == set(WHOLE_NAMES)

@@ -12,6 +12,7 @@ from tests.contracts.kernel_chunks import ChunkContract, ChunkTwinContract
 from tests.contracts.kernel_decoders import DecoderContract
 from tests.contracts.kernel_factors import FactorContract, FactorTwinContract
 from tests.contracts.kernel_position_decoders import PositionDecoderContract
+from tests.contracts.kernel_quantize import QuantizeContract
 from tests.contracts.kernel_twins import TwinContract
 from tests.contracts.kernels import KernelsContract
 
@@ -35,6 +36,10 @@ class TestDecoders(DecoderContract):
 
 
 class TestPositionDecoders(PositionDecoderContract):
+    pass
+
+
+class TestQuantize(QuantizeContract):
     pass
 
 

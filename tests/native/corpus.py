@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparse_ring import _native
-from sparse_ring.encode import INDEX_CODES, VALUE_NAMES, Codec, EveryIndex
+from sparse_ring.encode import INDEX_CODES, VALUE_NAMES, WHOLE_NAMES, Codec, Coding, EveryIndex
 from sparse_ring.errors import MessageError
 from sparse_ring.exchange.exchanges import Exchanges
 from sparse_ring.gradient.base import OptimizerStep, Pipeline
@@ -26,6 +26,9 @@ from sparse_ring.sparse import SparseGradient
 STEP, PLAN = 3, 0x1234ABCD
 # (kept, of): most are small, so that a million messages take minutes; the large ones reach every interleaved path.
 SUPPORTS = [(0, 9), (1, 1), (5, 40), (33, 70), (130, 2000), (130, 140), (300, 3_000_000_000), (700, 70_000)]
+# Elements of gradients that are sent whole: around bytes, chunks and blocks.
+WHOLE = [1, 9, 70, 323, 600]
+WHOLE_LARGE = [4099, 20_000]
 LARGE = [(4100, 20_000), (17_000, 200_000)]
 
 
@@ -112,6 +115,9 @@ def _samples(kernels: Kernels) -> Iterator[Sample]:
             if index == "bitmap" and numel > 1 << 20:
                 continue
             yield _sample(kernels, generator, Codec.named(index, str(generator.choice(list(VALUE_NAMES)))), kept, numel)
+    for number, numel in enumerate(WHOLE * 4 + WHOLE_LARGE):
+        for name in WHOLE_NAMES:
+            yield _whole_sample(kernels, generator, name, numel, number)
 
 
 def _sample(kernels: Kernels, generator: np.random.Generator, codec: Codec, kept: int, numel: int) -> Sample:
@@ -126,3 +132,12 @@ def _sample(kernels: Kernels, generator: np.random.Generator, codec: Codec, kept
     writer.add_dense_coded(1, generator.standard_normal(9).astype(np.float32), codec.value, decoded[:9])
     writer.add_nonfinite(2, codec)
     return Sample(writer.finish().copy(), (numel, 9, 5))
+
+
+def _whole_sample(kernels: Kernels, generator: np.random.Generator, name: str, numel: int, seed: int) -> Sample:
+    """A gradient that is sent whole."""
+    values = generator.standard_normal(numel).astype(np.float32)
+    writer = MessageWriter(kernels)
+    writer.begin(STEP, PLAN)
+    writer.add_dense_coded(0, values, WHOLE_NAMES[name].given(Coding(seed=seed, scale=1.5)), np.empty_like(values))
+    return Sample(writer.finish().copy(), (numel,))

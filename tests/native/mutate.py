@@ -90,7 +90,7 @@ def _set_field(message: Bytes, corpus: Corpus, generator: random.Random) -> Byte
 def _set_code(message: Bytes, corpus: Corpus, generator: random.Random) -> Bytes:
     """Index code, value code, dtype or flags."""
     if (start := _frame(message, generator)) is not None:
-        message[start + FIELDS + generator.choice((0, 0, 0, 1, 1, 1, 2, 3))] = generator.randrange(9)
+        message[start + FIELDS + generator.choice((0, 0, 0, 1, 1, 1, 2, 3))] = generator.randrange(len(VALUE_CODES) + 1)
     return message
 
 
@@ -111,6 +111,17 @@ def _set_number_of_indices(message: Bytes, corpus: Corpus, generator: random.Ran
         if at + width <= end:
             (old,) = struct.unpack_from(form, message.data, at)
             struct.pack_into(form, message.data, at, _number(old, generator) % 256**width)
+    return message
+
+
+def _set_number_of_values(message: Bytes, corpus: Corpus, generator: random.Random) -> Bytes:
+    """A u32 among the first of the values: scales, the smallest magnitude, the number of a table."""
+    if (start := _frame(message, generator)) is not None:
+        values, indices, _ = _payload(message, start)
+        at = values + 4 * generator.randrange(4)
+        if at + 4 <= indices:
+            (old,) = struct.unpack_from("<I", message.data, at)
+            struct.pack_into("<I", message.data, at, _number(old, generator))
     return message
 
 
@@ -151,6 +162,6 @@ def _extend(message: Bytes, corpus: Corpus, generator: random.Random) -> Bytes:
 
 Mutation = Callable[[Bytes, "Corpus", random.Random], Bytes]
 MUTATIONS: list[Mutation] = [
-    _flip_bit, _flip_bit, _set_byte, _set_field, _set_code, _set_number_of_indices, _set_number_of_indices,
-    _resize_indices, _other_payload, _cut, _extend,
+    _flip_bit, _flip_bit, _set_byte, _set_field, _set_code, _set_number_of_values, _set_number_of_values,
+    _set_number_of_indices, _set_number_of_indices, _resize_indices, _other_payload, _cut, _extend,
 ]  # fmt: skip
