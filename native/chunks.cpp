@@ -14,7 +14,7 @@ constexpr int TOP_BIT = 30;                 // of a magnitude's bits, which orde
 
 // The guess is the last chunk's border times a factor, which follows how many candidates that makes.
 constexpr float FIRST_FACTOR = 0.8f, LEAST_FACTOR = 0.1f;
-constexpr int64_t MANY = 4;
+constexpr int64_t FEW = 64, MANY = 4;
 
 // The largest bits that at least keep of n magnitudes reach.
 INLINE int32_t bits_of_kth(int64_t n, const int32_t* magnitudes, int64_t keep) {
@@ -45,7 +45,7 @@ INLINE int64_t select_chunks(const Kernels& table, int64_t n, const float* x, in
         if (count < wanted && guess > smallest) {
             factor = std::max(factor * factor, LEAST_FACTOR);
             count = table.select(length, x + first, smallest, CHUNK, positions, found);
-        } else if (count > MANY * wanted) {
+        } else if (count > MANY * wanted + FEW) {
             factor = 0.5f * (factor + 1.0f);
         }
         int32_t limit = 0;

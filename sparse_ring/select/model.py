@@ -1,9 +1,10 @@
 """One threshold for all parameters of an optimizer, so that those with large gradients send more of them.
 
 [ours] The threshold wanted is the one that keeps as many elements of all parameters together as the density says. What it would have
-been is known after a step only, so the last step's counts correct the next step's. How far a threshold has to move for a wanted
-count is known from the counts at two thresholds, a guess somewhat below and the threshold itself: the logarithm of the count falls
-about linearly with that of the threshold. How far it moves by itself from step to step (residuals grow at first) is learnt, too.
+been is known after a step only: each parameter collects candidates, the elements that reach a guess somewhat below the threshold, and
+the border is the magnitude at which these are as many as wanted. The next threshold moves from the last one towards that border. Only
+part of the way, because what was sent too much or too little moves the next border against it; what then remains from step to step
+(residuals grow at first) is learnt and added.
 
 Ranks may have different thresholds: receivers need none.
 """
@@ -24,11 +25,12 @@ from sparse_ring.sparse import SparseGradient
 MOST_SHARES = 8
 # Candidates that a parameter has room for, as multiples of what it sends at most.
 _ROOM = 2
-# ln(threshold / guess): at first, and its bounds.
-_FIRST_MARGIN, _LEAST_MARGIN, _MOST_MARGIN = 0.1, 1e-3, 0.5
-# Bounds of -d ln(count) / d ln(threshold), and of how far one step may move the threshold's logarithm.
-_LEAST_SLOPE, _MOST_SLOPE, _MOST_MOVE = 0.5, 200.0, 1.0
-_SMOOTHING = 0.5
+# Candidates that the guess aims at, as a multiple of what is wanted.
+_WANTED = 2.0
+# ln(threshold / guess): at first, and its bounds. A miss doubles it.
+_FIRST_MARGIN, _LEAST_MARGIN, _MOST_MARGIN = 0.1, 1e-3, 1.0
+# How much of the way to the border the threshold moves, and how much of it is learnt as drift.
+_PART, _LEARNT = 0.7, 0.5
 
 
 class ModelThreshold:
@@ -44,9 +46,8 @@ class ModelThreshold:
     def __init__(self) -> None:
         self.threshold, self.drift, self.margin = 0.0, 0.0, _FIRST_MARGIN
         self._selected: set[ModelSelector] = set()
-        self._wanted = self._reached = self._candidates = 0
-        self._pool: list[Floats] = []
-        self._pool_wanted = 0
+        self._wanted = 0
+        self._candidates: list[Floats] = []
 
     @property
     def guess(self) -> float:
@@ -63,51 +64,51 @@ class ModelThreshold:
         """Forget the threshold."""
         self.threshold, self.drift, self.margin = 0.0, 0.0, _FIRST_MARGIN
 
-    def note(self, keep: int, reached: int, candidates: int) -> None:
-        """Count one parameter's step: its share, and how many of what it may send reach the threshold and the guess."""
-        self._wanted, self._reached, self._candidates = (
-            self._wanted + keep, self._reached + reached, self._candidates + candidates,
-        )  # fmt: skip
-
-    def note_first(self, keep: int, magnitudes: Floats) -> None:
-        """Take in all that a parameter might send, where no threshold is known."""
-        self._pool.append(magnitudes)
-        self._pool_wanted += keep
+    def note(self, keep: int, magnitudes: Floats) -> None:
+        """Take in one parameter's share, and the magnitudes of its candidates, no more than it may send."""
+        self._wanted += keep
+        self._candidates.append(magnitudes)
 
     def settle(self) -> None:
         """End the step, if there was one: correct the threshold for the next."""
-        if self._pool:
-            self._first_threshold()
-        elif self._wanted:
-            self._correct()
+        if self._selected:
+            candidates = np.concatenate([np.empty(0, dtype=np.float32), *self._candidates])
+            if self.threshold == 0.0:
+                self._move_to(_border(candidates, min(self._wanted, candidates.size)))
+            else:
+                self._correct(candidates)
         self._selected.clear()
-        self._pool, self._pool_wanted = [], 0
-        self._wanted = self._reached = self._candidates = 0
+        self._candidates.clear()
+        self._wanted = 0
 
-    def _first_threshold(self) -> None:
-        pool = np.concatenate(self._pool)
-        keep = min(self._pool_wanted, pool.size)
-        self.start()
-        if keep:
-            self._move_to(float(np.partition(pool, pool.size - keep)[pool.size - keep]))
-
-    def _correct(self) -> None:
-        reached, candidates = max(self._reached, 0.5), max(self._candidates, 1)
-        slope = math.log(candidates / reached) / self.margin if candidates > reached else _LEAST_SLOPE
-        slope = min(max(slope, _LEAST_SLOPE), _MOST_SLOPE)
-        moved = math.log(reached / self._wanted) / slope
-        moved = min(max(moved, -_MOST_MOVE), _MOST_MOVE)
-        self.drift += _SMOOTHING * moved
-        # Where about twice as many as wanted are candidates, half believed.
-        margin = 0.5 * (self.margin + math.log(2.0) / slope)
+    def _correct(self, candidates: Floats) -> None:
+        guess, wanted = self.guess, self._wanted
+        if candidates.size < wanted:
+            border, margin = guess, 2.0 * self.margin
+        else:
+            border, margin = _border(candidates, wanted), self.margin
+            if not SMALLEST < border < math.inf:
+                self.start()
+                return
+            below = math.log(border / guess)
+            if below > 0.0 and candidates.size > wanted:
+                # Where as many as wanted would have been candidates, half believed.
+                margin = 0.5 * (margin + below * math.log(_WANTED) / math.log(candidates.size / wanted))
         self.margin = min(max(margin, _LEAST_MARGIN), _MOST_MARGIN)
-        self._move_to(self.threshold * math.exp(moved + self.drift))
+        moved = math.log(border / self.threshold)
+        self.drift += _LEARNT * moved
+        self._move_to(self.threshold * math.exp(_PART * moved + self.drift))
 
     def _move_to(self, threshold: float) -> None:
         if SMALLEST < threshold < math.inf:
             self.threshold = threshold
         else:
             self.start()
+
+
+def _border(candidates: Floats, wanted: int) -> float:
+    """Return the ``wanted``-th largest; 0 for none."""
+    return float(np.partition(candidates, candidates.size - wanted)[candidates.size - wanted]) if wanted else 0.0
 
 
 class ModelSelector(Selector):
@@ -141,21 +142,19 @@ class ModelSelector(Selector):
         if shared.threshold == 0.0:
             feedback.accumulate(gradient, momentum, nesterov)
             sparse, _ = select_largest(feedback.accumulated, most, kernels, scratch)
-            shared.note_first(keep, np.abs(sparse.values))
+            shared.note(keep, np.abs(sparse.values))
             if sparse.count > keep:
                 largest_of(sparse.count, keep, kernels, scratch)
             return scratch.sparse(min(sparse.count, keep), numel)
         room = min(numel, _ROOM * most)
         scratch.reserve(room)
         indices, values = scratch.indices[: room + SPARE], scratch.values[: room + SPARE]
-        candidates = feedback.accumulate_select(gradient, momentum, nesterov, shared.guess, indices, values)
-        if candidates <= room:
-            reached = narrowed(candidates, shared.threshold, kernels, scratch)
-        else:
-            reached = kernels.select(feedback.accumulated, shared.threshold, indices, values)
-        shared.note(keep, min(reached, most), min(candidates, most))
-        if reached > room:
-            return select_largest(feedback.accumulated, most, kernels, scratch)[0]
+        count = feedback.accumulate_select(gradient, momentum, nesterov, shared.guess, indices, values)
+        if count > room:
+            count = select_largest(feedback.accumulated, most, kernels, scratch)[0].count
+        magnitudes = np.abs(scratch.values[:count])
+        shared.note(keep, magnitudes if count <= most else np.partition(magnitudes, count - most)[count - most :])
+        reached = narrowed(count, shared.threshold, kernels, scratch)
         if reached > most:
             largest_of(reached, most, kernels, scratch)
         return scratch.sparse(min(reached, most), numel)

@@ -1,5 +1,7 @@
 """Ways to select: nothing is lost bit for bit, and never more is sent than was promised."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -80,7 +82,7 @@ def test_nothing_is_lost_bit_for_bit(recipe, seed, shape, momentum, nesterov, sp
 def test_frames_keep_within_their_bound(recipe, seed, indices):
     """What ranks reserve for a frame is enough, whatever was selected."""
     generator = np.random.default_rng(seed)
-    recipe = type(recipe)(**{**{f: getattr(recipe, f) for f in recipe.__dataclass_fields__}, "indices": indices})
+    recipe = replace(recipe, indices=indices)
     parameter = parameter_of(recipe, (100, 100))
     for step in range(5):
         gradient = (generator.standard_normal(10_000) * 10.0 ** generator.uniform(-4, 4)).astype(F)
@@ -125,9 +127,9 @@ def test_parameters_of_one_optimizer_share_the_threshold_and_another_recipe_has_
     for step in range(25):
         counts = [
             send_numbered(one, generator.standard_normal(10_000).astype(F) * F(scale), step).count
-            for one, scale in zip(made, (3.0, 1.0, 1.0), strict=True)
+            for one, scale in zip(made, (1.5, 1.0, 1.0), strict=True)
         ]
-    assert counts[0] > 2 * counts[1] > 0
+    assert counts[0] > 1.5 * counts[1] > 0
     assert counts[0] + counts[1] == pytest.approx(200, rel=0.3)
     assert counts[2] == pytest.approx(1000, rel=0.3)
 

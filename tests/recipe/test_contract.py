@@ -7,8 +7,25 @@ from tests.contracts import recipe as contract
 
 # A recipe with settings of its own is a line here; all others run with their defaults.
 VARIANTS = {
-    "topk": [{"density": 0.1}, {"density": 0.05, "values": "int4", "small": "int8"}],
-    "gradsa": [{"density": 0.1, "warmup_steps": 3}, {"density": 0.1, "warmup_steps": 0, "values": "sign"}],
+    "topk": [
+        {"density": 0.1},
+        {"density": 0.05, "values": "int4", "small": "int8"},
+        {"density": 0.1, "scope": "model"},
+    ],
+    "gradsa": [
+        {"density": 0.1, "warmup_steps": 3},
+        {"density": 0.1, "warmup_steps": 0, "values": "sign"},
+        {"density": 0.1, "warmup_steps": 2, "compensation": "taylor"},
+        {"density": 0.1, "warmup_steps": 2, "compensation": "taylor_adaptive+history"},
+        {"density": 0.1, "warmup_steps": 2, "momentum": "global"},
+        {"density": 0.1, "warmup_steps": 2, "momentum": "global", "compensation": "taylor+history", "scope": "model"},
+    ],
+    "dgc": [
+        {"density": 0.1, "warmup_steps": 3},
+        {"density": 0.1, "warmup_steps": 0, "scope": "model"},
+    ],
+    "threshold": [{}, {"threshold": 2.0}],
+    "chunktopk": [{"density": 0.1}, {"density": 1.0}],
     "randomk": [{"density": 0.1}, {"density": 1.0}],
     "cltk": [{"density": 0.1}],
     "powersgd": [{"rank": 1}, {"rank": 4}],
