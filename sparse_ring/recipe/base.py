@@ -36,13 +36,15 @@ class Recipe(ABC):
         dtype on the wire of what travels through the dense ring: ``"native"``, ``"bfloat16"`` or ``"float16"``.
     takes_over_momentum
         Compressed parameters accumulate velocity before the exchange, so the optimizer must not apply momentum to them again.
-    exempt
-        Why, over all ranks, what came in need not be what was applied and what waits; empty where it is.
     """
 
     wire: ClassVar[str] = "native"
     takes_over_momentum: ClassVar[bool] = False
-    exempt: ClassVar[str] = ""
+
+    @property
+    def exempt(self) -> str:
+        """Why, over all ranks, what came in need not be what was applied and what waits; empty where it is."""
+        return ""
 
     @property
     def warmup(self) -> int:
