@@ -1,7 +1,6 @@
 """A recipe of one's own: top-k whose residual fades (sparse-ring-run -np 2 python examples/own_recipe.py)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import nn
@@ -30,7 +29,11 @@ class FadingTopK(SparseRecipe):
     """r = r + g; send the k largest of r; r = fade * what is left."""
 
     fade: float = 0.9
-    exempt: ClassVar[str] = "what waits fades"
+
+    @property
+    def exempt(self) -> str:
+        """Say why nothing is conserved."""
+        return "what waits fades"
 
     def error_feedback(self, numel, kernels):
         """Return the memory of one parameter."""

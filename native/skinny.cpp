@@ -8,6 +8,8 @@ namespace {
 constexpr int LANES = 16;
 constexpr int64_t CHUNK = 2048;    // columns whose results stay in the near caches while all rows go by
 constexpr int64_t NEAR_RANKS = 64;  // coefficients of a row that are brought together before they are used
+constexpr int64_t FEW_RANKS = 2;    // for so many, single rows with aligned stores are faster than rows that share loads
+constexpr int64_t AHEAD = 256;      // elements of the matrix that are asked for before they are needed
 
 namespace plain {
 
@@ -16,7 +18,8 @@ typedef float Four __attribute__((vector_size(16)));
 struct Pack {
     Four a, b, c, d;
 };
-constexpr int RIGHT_ROWS = 1, LEFT_ROWS = 4, LEFT_RANKS = 2;
+constexpr int RIGHT_ROWS = 1, RIGHT_RANKS = 2, LEFT_ROWS = 4, LEFT_RANKS = 2;
+constexpr int OUTER_ROWS = 2, OUTER_PACKS = 1;
 
 INLINE Pack load(const float* from) {
     Pack pack;
@@ -56,7 +59,8 @@ namespace halves {
 struct Pack {
     __m256 low, high;
 };
-constexpr int RIGHT_ROWS = 1, LEFT_ROWS = 4, LEFT_RANKS = 2;
+constexpr int RIGHT_ROWS = 1, RIGHT_RANKS = 4, LEFT_ROWS = 4, LEFT_RANKS = 2;
+constexpr int OUTER_ROWS = 4, OUTER_PACKS = 1;
 
 AVX2 INLINE Pack load(const float* from) { return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)}; }
 AVX2 INLINE void store(float* to, Pack pack) {
@@ -94,7 +98,8 @@ namespace whole {
 struct Pack {
     __m512 all;
 };
-constexpr int RIGHT_ROWS = 4, LEFT_ROWS = 4, LEFT_RANKS = 4;
+constexpr int RIGHT_ROWS = 4, RIGHT_RANKS = 4, LEFT_ROWS = 4, LEFT_RANKS = 4;
+constexpr int OUTER_ROWS = 4, OUTER_PACKS = 4;
 
 AVX512 INLINE Pack load(const float* from) { return {_mm512_loadu_ps(from)}; }
 AVX512 INLINE void store(float* to, Pack pack) { _mm512_storeu_ps(to, pack.all); }

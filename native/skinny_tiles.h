@@ -1,5 +1,6 @@
 // The loops of skinny.cpp, compiled once for each instruction set, and so without a guard. Whoever includes this defines
-// TARGET, and around it Pack (16 floats) with its functions, RIGHT_ROWS, LEFT_ROWS and LEFT_RANKS: tiles that fit the registers.
+// TARGET, and around it Pack (16 floats) with its functions, RIGHT_ROWS, RIGHT_RANKS, LEFT_ROWS, LEFT_RANKS, OUTER_ROWS and
+// OUTER_PACKS: tiles that fit the registers.
 
 TARGET INLINE float tree(Pack pack) {
     alignas(64) float sum[LANES];
@@ -21,6 +22,7 @@ TARGET INLINE void right_tile(const float* matrix, int64_t rows, int64_t columns
     for (; j + LANES <= columns; j += LANES) {
         for (int c = 0; c < Ranks; ++c) one[c] = load(factor + c * columns + j);
         for (int i = 0; i < Rows; ++i) {
+            __builtin_prefetch(matrix + i * columns + j + AHEAD);
             const Pack x = load(matrix + i * columns + j);
             for (int c = 0; c < Ranks; ++c) sum[i][c] = add_product(sum[i][c], x, one[c]);
         }
@@ -41,7 +43,9 @@ template <int Rows>
 TARGET INLINE void right_rows(const float* matrix, int64_t rows, int64_t columns, int64_t rank, const float* factor,
                               float* out) {
     int64_t c = 0;
-    for (; c + 4 <= rank; c += 4) right_tile<Rows, 4>(matrix, rows, columns, factor + c * columns, out + c * rows);
+    for (; c + RIGHT_RANKS <= rank; c += RIGHT_RANKS) {
+        right_tile<Rows, RIGHT_RANKS>(matrix, rows, columns, factor + c * columns, out + c * rows);
+    }
     for (; c + 2 <= rank; c += 2) right_tile<Rows, 2>(matrix, rows, columns, factor + c * columns, out + c * rows);
     if (c < rank) right_tile<Rows, 1>(matrix, rows, columns, factor + c * columns, out + c * rows);
 }
@@ -67,6 +71,7 @@ TARGET INLINE void left_tile(int64_t count, const float* matrix, int64_t rows, i
     for (; j + LANES <= count; j += LANES) {
         for (int c = 0; c < Ranks; ++c) sum[c] = load(out + c * columns + j);
         for (int i = 0; i < Rows; ++i) {
+            __builtin_prefetch(matrix + i * columns + j + AHEAD);
             const Pack x = load(matrix + i * columns + j);
             for (int c = 0; c < Ranks; ++c) sum[c] = add_product(sum[c], x, coefficient[i][c]);
         }
@@ -106,56 +111,82 @@ TARGET void left(int64_t, const float* matrix, int64_t rows, int64_t columns, in
     }
 }
 
-// What multiplies the row at hand: coefficient c is at c * stride.
+// What multiplies the rows at hand: coefficient c of row i is at c * stride + i.
 struct Coefficients {
     const float* first;
     int64_t stride;
 };
 
-template <int Packs>
-TARGET INLINE void outer_tile(const Coefficients& row, int64_t columns, int64_t rank, const float* factor,
+// Some rows of the product, 16 * Packs columns of each.
+template <int Rows, int Packs>
+TARGET INLINE void outer_tile(const Coefficients& left, int64_t columns, int64_t rank, const float* factor,
                               float* residual, float* out) {
-    Pack sum[Packs], coefficient = splat(row.first[0]);
-    for (int k = 0; k < Packs; ++k) sum[k] = multiply(coefficient, load(factor + k * LANES));
+    Pack sum[Rows][Packs], one[Packs];
+    for (int k = 0; k < Packs; ++k) one[k] = load(factor + k * LANES);
+    for (int i = 0; i < Rows; ++i) {
+        const Pack coefficient = splat(left.first[i]);
+        for (int k = 0; k < Packs; ++k) sum[i][k] = multiply(coefficient, one[k]);
+    }
     for (int64_t c = 1; c < rank; ++c) {
-        coefficient = splat(row.first[c * row.stride]);
-        for (int k = 0; k < Packs; ++k) {
-            sum[k] = add_product(sum[k], coefficient, load(factor + c * columns + k * LANES));
+        for (int k = 0; k < Packs; ++k) one[k] = load(factor + c * columns + k * LANES);
+        for (int i = 0; i < Rows; ++i) {
+            const Pack coefficient = splat(left.first[c * left.stride + i]);
+            for (int k = 0; k < Packs; ++k) sum[i][k] = add_product(sum[i][k], coefficient, one[k]);
         }
     }
-    for (int k = 0; k < Packs; ++k) {
-        store(out + k * LANES, sum[k]);
-        store(residual + k * LANES, subtract(load(residual + k * LANES), sum[k]));
+    for (int i = 0; i < Rows; ++i, residual += columns, out += columns) {
+        for (int k = 0; k < Packs; ++k) {
+            store(out + k * LANES, sum[i][k]);
+            store(residual + k * LANES, subtract(load(residual + k * LANES), sum[i][k]));
+        }
     }
 }
 
-TARGET INLINE void outer_some(const Coefficients& row, int64_t columns, int64_t rank, const float* factor,
+template <int Rows>
+TARGET INLINE void outer_some(const Coefficients& left, int64_t columns, int64_t rank, const float* factor,
                               float* residual, float* out, int64_t count) {
-    Pack sum = multiply(splat(row.first[0]), load_some(factor, count));
-    for (int64_t c = 1; c < rank; ++c) {
-        sum = add_product(sum, splat(row.first[c * row.stride]), load_some(factor + c * columns, count));
+    for (int i = 0; i < Rows; ++i, residual += columns, out += columns) {
+        Pack sum = multiply(splat(left.first[i]), load_some(factor, count));
+        for (int64_t c = 1; c < rank; ++c) {
+            const Pack coefficient = splat(left.first[c * left.stride + i]);
+            sum = add_product(sum, coefficient, load_some(factor + c * columns, count));
+        }
+        store_some(out, sum, count);
+        store_some(residual, subtract(load_some(residual, count), sum), count);
     }
-    store_some(out, sum, count);
-    store_some(residual, subtract(load_some(residual, count), sum), count);
+}
+
+// One row, or several that share what is read of the factor.
+template <int Rows, int Packs>
+TARGET INLINE void outer_rows(const float* left, const float* right, int64_t rows, int64_t columns, int64_t rank,
+                              float* residual, float* out) {
+    float near[NEAR_RANKS * Rows];
+    Coefficients coefficients{left, rows};
+    if (rank <= NEAR_RANKS) {
+        for (int64_t c = 0; c < rank; ++c) {
+            for (int i = 0; i < Rows; ++i) near[c * Rows + i] = left[c * rows + i];
+        }
+        coefficients = {near, Rows};
+    }
+    int64_t j = before_alignment(out, columns, LANES * sizeof(float));
+    if (j > 0) outer_some<Rows>(coefficients, columns, rank, right, residual, out, j);
+    for (; j + Packs * LANES <= columns; j += Packs * LANES) {
+        outer_tile<Rows, Packs>(coefficients, columns, rank, right + j, residual + j, out + j);
+    }
+    for (; j + LANES <= columns; j += LANES) {
+        outer_tile<Rows, 1>(coefficients, columns, rank, right + j, residual + j, out + j);
+    }
+    if (j < columns) outer_some<Rows>(coefficients, columns, rank, right + j, residual + j, out + j, columns - j);
 }
 
 TARGET void outer(int64_t, const float* left, const float* right, int64_t rows, int64_t columns, int64_t rank,
                   float* residual, float* out) {
-    float near[NEAR_RANKS];
-    for (int64_t i = 0; i < rows; ++i, residual += columns, out += columns) {
-        Coefficients row{left + i, rows};
-        if (rank <= NEAR_RANKS) {
-            for (int64_t c = 0; c < rank; ++c) near[c] = left[c * rows + i];
-            row = {near, 1};
-        }
-        int64_t j = before_alignment(out, columns, LANES * sizeof(float));
-        if (j > 0) outer_some(row, columns, rank, right, residual, out, j);
-        for (; j + 4 * LANES <= columns; j += 4 * LANES) {
-            outer_tile<4>(row, columns, rank, right + j, residual + j, out + j);
-        }
-        for (; j + LANES <= columns; j += LANES) {
-            outer_tile<1>(row, columns, rank, right + j, residual + j, out + j);
-        }
-        if (j < columns) outer_some(row, columns, rank, right + j, residual + j, out + j, columns - j);
+    int64_t i = 0;
+    for (; rank > FEW_RANKS && i + OUTER_ROWS <= rows; i += OUTER_ROWS) {
+        outer_rows<OUTER_ROWS, OUTER_PACKS>(left + i, right, rows, columns, rank, residual + i * columns,
+                                            out + i * columns);
+    }
+    for (; i < rows; ++i) {
+        outer_rows<1, 4>(left + i, right, rows, columns, rank, residual + i * columns, out + i * columns);
     }
 }

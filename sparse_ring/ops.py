@@ -28,7 +28,7 @@ from sparse_ring.exchange.allgather import Allgather, Gathered
 from sparse_ring.exchange.allreduce import Allreduce
 from sparse_ring.exchange.barrier import Barrier
 from sparse_ring.exchange.broadcast import Broadcast
-from sparse_ring.recipe import Recipe, SparseRecipe
+from sparse_ring.recipe import Recipe, RingRecipe
 from sparse_ring.session import Session, current
 from sparse_ring.views import Work, dtype_name, from_bytes, row_bytes
 
@@ -317,7 +317,7 @@ def _op(average: bool | None, op: ReduceOp | None) -> ReduceOp:
 
 
 def _wire(compression: Recipe | None) -> str:
-    if isinstance(compression, SparseRecipe):
+    if compression is not None and not isinstance(compression, RingRecipe):
         raise ValueError(
             f"{compression!r} keeps state per parameter; give it to DistributedOptimizer, not to allreduce."
         )

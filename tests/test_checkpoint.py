@@ -8,12 +8,21 @@ import torch
 from sparse_ring import checkpoint
 from sparse_ring.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from sparse_ring.ops import Sum, barrier
-from sparse_ring.recipe import Dense, GradSA, TopK
+from sparse_ring.recipe import DGC, Dense, GradSA, TopK
 from tests.helpers import run_ranks
 from tests.optimizer.models import distance, flat, loss_of, model_of, wrapped
 
 GRADSA = GradSA(density=0.1, minimum_elements=10, warmup_steps=4)
-RECIPES = [Dense(), TopK(density=0.1, minimum_elements=10), GRADSA]
+COMPENSATED = GradSA(
+    density=0.1, minimum_elements=10, warmup_steps=4, compensation="taylor_adaptive+history", momentum="global", scope="model"
+)
+RECIPES = [
+    Dense(),
+    TopK(density=0.1, minimum_elements=10),
+    GRADSA,
+    COMPENSATED,
+    DGC(density=0.1, minimum_elements=10, warmup_steps=4, clip=1.0),
+]
 
 
 def train(session, model, optimizer, steps):
@@ -84,6 +93,30 @@ def test_another_number_of_ranks_owes_what_the_old_ones_owed(tmp_path, before, a
             assert float((now - owed).norm() / owed.norm()) < 1e-7
     assert all(state["step"] == 7 for state, _ in new)
     assert all(torch.equal(model, new[0][1]) for _, model in new)
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 2), (2, 3)])
+def test_on_another_number_of_ranks_the_history_of_aggregates_stays(tmp_path, before, after):
+    """It is the same on all ranks; what is a rank's own besides the residual starts afresh."""
+    old = save(before, tmp_path, COMPENSATED)
+    history = old[0][1]["0.weight"]["history"]
+    assert history.any()
+    assert all(torch.equal(entry["0.weight"]["history"], history) for _, entry in old)
+    assert "mean_square" in old[0][1]["0.weight"]
+
+    def load(session):
+        model, optimizer = make(session, COMPENSATED)
+        load_checkpoint(tmp_path, optimizer, model, session=session)
+        state = optimizer.state_dict()["sparse_ring"]["parameters"]["0.weight"]
+        train(session, model, optimizer, range(7, 9))
+        return state, flat(model)
+
+    new = run_ranks(after, load)
+    for state, model in new:
+        assert torch.equal(state["history"], history)
+        assert "mean_square" not in state
+        assert state["threshold"] == 0
+        assert torch.equal(model, new[0][1])
 
 
 def plain(steps, checkpoint_file=None, weight_decay=0.0):

@@ -5,6 +5,7 @@ A frame names its code, so ranks may choose differently; only ``most`` must be t
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
@@ -45,7 +46,7 @@ def largest_magnitude(values: Floats) -> float:
 
 def root_mean_square(values: Floats) -> float:
     """Return the root of the mean square; 0 for no values."""
-    return float(np.linalg.norm(values)) / max(len(values), 1) ** 0.5
+    return float(np.linalg.norm(values)) / math.sqrt(max(len(values), 1))
 
 
 class FixedCoder(Coder):

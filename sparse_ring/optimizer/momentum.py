@@ -78,17 +78,25 @@ class MomentumTakeover:
             self._optimizer.state.get(self._records[key].parameter, {}).pop("momentum_buffer", None)
 
     def start_from_momentum(self, record: Record) -> None:
-        """Let a taken-over parameter's velocity start from the optimizer's momentum buffer, where there is one."""
+        """Let a taken-over parameter start from the optimizer's momentum buffer, where there is one.
+
+        It becomes the velocity; where the recipe keeps none, what momentum makes of it in the next step waits in the residual.
+        """
         if id(record.parameter) not in self.taken:
             return
         buffer = self._optimizer.state.get(record.parameter, {}).pop("momentum_buffer", None)
         if buffer is not None:
-            assert record.pipeline is not None
+            pipeline = record.pipeline
+            assert pipeline is not None
             velocity = buffer.detach().to("cpu", torch.float32).reshape(-1).numpy()
-            record.pipeline.load_state_dict({**record.pipeline.state_dict(), "velocity": velocity})
+            pipeline.load_state_dict({**pipeline.state_dict(), "velocity": velocity})
             self.decay_buffers.pop(record.name, None)
-            if "velocity" in record.pipeline.state_dict():
+            state = pipeline.state_dict()
+            if "velocity" in state:
                 self.fresh.add(record.name)
+            else:
+                momentum = self._groups[id(record.parameter)]["momentum"]
+                pipeline.load_state_dict({**state, "residual": state["residual"] + momentum * velocity})
 
     @contextmanager
     def without_momentum(self) -> Iterator[None]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
 
 from sparse_ring.optimizer.reducer import NamedWithRecipe
-from sparse_ring.recipe import AgreedRecipe, Recipe, SparseRecipe, recipe_named
+from sparse_ring.recipe import Recipe, recipe_named
 
 RECIPE_KEY = "compression"
 DENSITY_KEY = "density"
@@ -79,12 +79,12 @@ class Naming:
 
 
 def group_recipe(number: int, group: Mapping[str, Any], default: Recipe) -> Recipe:
-    """Return the recipe of one parameter group. Raises ValueError for a density without a sparse recipe."""
+    """Return the recipe of one parameter group. Raises ValueError for a density where the recipe has none."""
     chosen: Recipe | str = group.get(RECIPE_KEY, default)
     recipe = recipe_named(chosen) if isinstance(chosen, str) else chosen
     density = group.get(DENSITY_KEY)
     if density is None:
         return recipe
-    if not isinstance(recipe, (SparseRecipe, AgreedRecipe)):
-        raise ValueError(f"Parameter group {number} has density={density}, but {recipe!r} sends every element.")
+    if not any(field.name == DENSITY_KEY for field in fields(recipe)):
+        raise ValueError(f"Parameter group {number} has density={density}, but {recipe!r} has none.")
     return replace(recipe, density=density)

@@ -33,6 +33,11 @@ class Int8(QuantizedRecipe):
             raise ConfigError("levels", self.levels, f"one of {', '.join(_LEVELS)}")
 
     @property
+    def exempt(self) -> str:
+        """See :attr:`Recipe.exempt`."""
+        return "" if self.residual else "keeps no residual"
+
+    @property
     def keeps_residual(self) -> bool:
         """Whether ``residual``."""
         return self.residual

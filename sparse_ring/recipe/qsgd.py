@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from sparse_ring.encode import WHOLE_NAMES, Coder, FixedCoder
 from sparse_ring.error_feedback import ErrorFeedback, Memoryless
@@ -23,12 +22,16 @@ class QSGD(QuantizedRecipe):
     """
 
     bits: int = 4
-    exempt: ClassVar[str] = "unbiased, and keeps no residual"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.bits not in _BITS:
             raise ConfigError("bits", self.bits, "2, 4 or 8")
+
+    @property
+    def exempt(self) -> str:
+        """See :attr:`Recipe.exempt`."""
+        return "unbiased, and keeps no residual"
 
     @property
     def keeps_residual(self) -> bool:

@@ -22,7 +22,11 @@ class SignSGD(QuantizedRecipe):
 
     takes_over_momentum: ClassVar[bool] = True
     majority: ClassVar[bool] = True
-    exempt: ClassVar[str] = "a vote is no sum"
+
+    @property
+    def exempt(self) -> str:
+        """See :attr:`Recipe.exempt`."""
+        return "a vote is no sum"
 
     def has_owners(self, size: int) -> bool:
         """Return True: somebody has to count."""

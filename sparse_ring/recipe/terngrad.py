@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from sparse_ring.encode import WHOLE_NAMES, Coder, FixedCoder, largest_magnitude
 from sparse_ring.error_feedback import ErrorFeedback, Memoryless
@@ -26,7 +25,11 @@ class TernGrad(QuantizedRecipe):
 
     minimum_elements: int = 9217
     clip_sigmas: float = 2.5
-    exempt: ClassVar[str] = "unbiased, and keeps no residual"
+
+    @property
+    def exempt(self) -> str:
+        """See :attr:`Recipe.exempt`."""
+        return "unbiased, and keeps no residual"
 
     @property
     def keeps_residual(self) -> bool:

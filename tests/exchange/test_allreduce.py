@@ -187,7 +187,7 @@ def test_the_request_says_what_must_agree() -> None:
             Allreduce("x", bits, "Max", exchanges=session.exchanges, dtype="bfloat16", prescale=0.5, postscale=2.0),
             Allreduce("x", np.zeros((2, 3), np.int8), exchanges=session.exchanges),
         ]
-        with pytest.raises(ConfigError, match=r"wire is 'int8', but must be one of native, bfloat16\."):
+        with pytest.raises(ConfigError, match=r"wire is 'int8', but must be one of native, bfloat16, float16\."):
             Allreduce("x", floats, exchanges=session.exchanges, wire="int8")
         with pytest.raises(ValueError, match="op is 'Product', but must be one of Average, Sum, Min, Max"):
             Allreduce("x", floats, "Product", exchanges=session.exchanges)

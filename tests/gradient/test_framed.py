@@ -148,7 +148,7 @@ def test_small_codes_take_the_bytes_they_promise():
     for small in ("float32", "bfloat16", "int8"):
         parameter = parameter_of(TopK(small=small), (1000,), sparse=False)
         parameter.shared.writer.begin(0, PLAN)
-        parameter.compress(gradient, 0, 0.0, False, Metrics())
+        parameter.compress(gradient, OptimizerStep(0), Metrics())
         sizes[small] = parameter.shared.writer.finish().size
     assert sizes == {"float32": 44 + 4000, "bfloat16": 44 + 2000, "int8": 44 + 1004}
 
@@ -168,7 +168,7 @@ def test_auto_writes_the_smallest_code_into_the_frame():
     for wanted, name in ((mixed, "bitmap"), (np.arange(1000) < 500, "bitpack")):
         parameter.load_state_dict({})
         parameter.shared.writer.begin(0, PLAN)
-        parameter.compress(np.where(wanted, F(2), F(1)), 0, 0.0, False, Metrics())
+        parameter.compress(np.where(wanted, F(2), F(1)), OptimizerStep(0), Metrics())
         (frame,) = read_message(parameter.shared.writer.finish(), 0, PLAN, 1, parameter.shared.kernels)
         assert INDEX_CODES[frame.index_code].name == name
         assert parameter.decode(frame).indices.tolist() == np.flatnonzero(wanted).tolist()

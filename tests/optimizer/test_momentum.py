@@ -44,16 +44,60 @@ def check(job, expected):
     assert distance(models[0], expected) < 1e-5
 
 
-def test_an_optimizer_with_momentum_keeps_it_when_it_is_wrapped():
+GLOBAL = GradSA(density=1.0, minimum_elements=10, momentum="global")
+
+
+@pytest.mark.parametrize("recipe", [GRADSA, GLOBAL])
+def test_an_optimizer_with_momentum_keeps_it_when_it_is_wrapped(recipe):
     def job(session):
         model = model_of()
         optimizer = sgd(model)
         train(model, optimizer, range(5))
-        optimizer = distributed(session, model, optimizer)
+        optimizer = distributed(session, model, optimizer, recipe)
         assert "momentum_buffer" not in optimizer.state.get(model[0].weight, {})
         return train(model, optimizer, range(5, 12), session)
 
     check(job, plain(12))
+
+
+def test_a_recipe_without_velocity_refuses_nesterovs_momentum():
+    def job(session):
+        model = model_of()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
+        with pytest.raises(ValueError, match=r"'0\.weight': this recipe keeps no velocity, which nesterov=True needs"):
+            distributed(session, model, optimizer, GLOBAL)
+
+    run_ranks(1, job)
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_compensation_hears_how_weights_move(maximize):
+    """``-learning_rate * aggregate`` is what the step does to the weights, where momentum is not the optimizer's."""
+
+    def job(session):
+        model = model_of()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, maximize=maximize)
+        recipe = GradSA(density=0.2, minimum_elements=10, warmup_steps=2, compensation="taylor")
+        optimizer = distributed(session, model, optimizer, recipe)
+        (record,) = [record for record in optimizer._reducer.records if record.name == "0.weight"]
+        heard, feedback = [], record.pipeline.feedback
+        aggregated = feedback.aggregated
+
+        def hear(aggregate, touched, learning_rate, momentum):
+            heard.append((-learning_rate * torch.tensor(aggregate), len(touched), momentum))
+            aggregated(aggregate, touched, learning_rate, momentum)
+
+        feedback.aggregated = hear
+        for step in range(4):
+            before = model[0].weight.detach().clone()
+            train(model, optimizer, [step], session)
+            moved, touched, momentum = heard[-1]
+            assert torch.allclose((model[0].weight.detach() - before).reshape(-1), moved, rtol=1e-3, atol=1e-7)
+            assert touched == (2 if step >= 2 else 0)
+            assert momentum == 0.9
+        return len(heard)
+
+    assert run_ranks(2, job) == [4, 4]
 
 
 def test_a_state_saved_under_a_recipe_without_velocity_gives_its_momentum():

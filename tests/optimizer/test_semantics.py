@@ -100,7 +100,7 @@ def test_groups_have_their_own_recipe_and_density():
 def test_a_density_without_a_sparse_recipe_is_refused():
     def job(session):
         optimizer = torch.optim.SGD([{"params": [nn.Parameter(torch.zeros(3))], "density": 0.1}], lr=0.1)
-        with pytest.raises(ValueError, match=r"Parameter group 0 has density=0\.1, but Dense\(\) sends every element"):
+        with pytest.raises(ValueError, match=r"Parameter group 0 has density=0\.1, but Dense\(\) has none"):
             DistributedOptimizer(optimizer, session=session)
 
     run_ranks(1, job)

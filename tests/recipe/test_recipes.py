@@ -69,7 +69,7 @@ def test_density_falls_in_equal_stages():
 
 def test_small_parameters_have_a_memory_only_where_coding_loses_something():
     kernels = kernels_for("reference")
-    assert TopK().small_feedback(3, kernels) is None
+    assert TopK().small_code is None
     for small in ("bfloat16", "int8"):
         recipe = GradSA(small=small)
         assert isinstance(recipe.small_feedback(3, kernels), Residual)

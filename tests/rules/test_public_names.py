@@ -8,6 +8,8 @@ import importlib
 import pytest
 
 import sparse_ring
+import sparse_ring.torch
+from sparse_ring.recipe import RECIPES
 from tests.rules.source import tree
 
 LAZY = {name: home for home, names in sparse_ring._HOMES.items() for name in names}
@@ -24,8 +26,18 @@ def test_type_checkers_see_the_same_names() -> None:
         for node in ast.walk(tree("sparse_ring"))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sparse_ring.")
         for alias in node.names
+        if alias.name != "*"
     }
-    assert seen == LAZY
+    # Recipes come by the star: they are known to their own table only.
+    assert {**seen, "Recipe": "recipe"} == LAZY
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_every_recipe_is_there_by_its_name(name: str) -> None:
+    recipe = RECIPES[name]
+    assert getattr(sparse_ring, recipe.__name__) is recipe
+    assert getattr(sparse_ring.torch, recipe.__name__) is recipe
+    assert getattr(sparse_ring.torch.Compression, name) == recipe()
 
 
 def test_all_and_dir_list_them() -> None:
@@ -38,5 +50,7 @@ def test_version_is_a_release() -> None:
 
 
 def test_unknown_name_lists_the_known() -> None:
-    with pytest.raises(AttributeError, match=r"^module 'sparse_ring' has no attribute 'TopKay'; it has BF16, Config, "):
+    with pytest.raises(
+        AttributeError, match=r"^module 'sparse_ring' has no attribute 'TopKay'; it has AdaptiveBits, BF16, "
+    ):
         sparse_ring.TopKay  # noqa: B018
