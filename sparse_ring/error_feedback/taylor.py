@@ -1,4 +1,4 @@
-"""What waits, moved along with the weights by a first-order approximation (Zheng et al., DC-ASGD, ICML 2017, equation 10).
+"""What waits, moved along with the weights by a first-order approximation (Zheng et al., DC-ASGD, ICML 2017).
 
 There, a gradient that is late is corrected by lambda * g*g * (w_now - w_then), with g*g for the diagonal of the Hessian. [ours] We
 apply it to the residual, and step by step: the last update moved only the positions that some rank sent, so the correction costs
@@ -14,7 +14,7 @@ import numpy as np
 from sparse_ring.error_feedback.base import Floats, restored
 from sparse_ring.error_feedback.compensation import Applied, Compensation
 
-# DC-ASGD-a's, section 5: the part that the running mean keeps, and what keeps its root off zero.
+# How much of itself the running mean keeps, and what keeps its root off zero.
 _KEPT, _EPSILON = 0.95, 1e-7
 
 
@@ -46,7 +46,7 @@ class Taylor(Compensation):
 
 
 class AdaptiveTaylor(Taylor):
-    """As :class:`Taylor` with ``lambda = strength / sqrt(MS + 1e-7)``, MS a running mean of r**2 (DC-ASGD-a, section 5).
+    """As :class:`Taylor` with ``lambda = strength / sqrt(MS + 1e-7)``, MS a running mean of r**2 (DC-ASGD-a).
 
     [ours] MS is one number a parameter, over the touched positions (once for each rank that sent one), and starts at the first
     step's; DC-ASGD-a has one for each element.

@@ -123,8 +123,8 @@ class Kernels(FactorKernels, Protocol):
         """In each chunk of ``CHUNK`` elements write position and value of the ``keep`` largest magnitudes, in index order.
 
         Of equal ones those with the lowest index; magnitudes below the smallest normal float32 and NaN never. A last chunk of
-        ``length`` elements keeps ``chunk_keep(length, keep)``. Returns how many there are; ``1 <= keep <= CHUNK``, and there is room
-        for ``chunks_keep(len(x), keep)``.
+        ``length`` elements keeps ``chunk_keep(length, keep)``. Returns how many there are; ``1 <= keep <= CHUNK``, and there is
+        room for ``chunks_keep(len(x), keep)``.
         """
 
     def kth_magnitude(self, x: Floats, k: int, scratch: Floats) -> float:

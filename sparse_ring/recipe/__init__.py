@@ -30,13 +30,14 @@ from sparse_ring.recipe.powersgd import PowerSGD as PowerSGD
 from sparse_ring.recipe.qsgd import QSGD as QSGD
 from sparse_ring.recipe.quantized import QuantizedRecipe as QuantizedRecipe
 from sparse_ring.recipe.randomk import RandomK as RandomK
-from sparse_ring.recipe.sparse import SelectingRecipe as SelectingRecipe
 from sparse_ring.recipe.signsgd import SignSGD as SignSGD
+from sparse_ring.recipe.sparse import SelectingRecipe as SelectingRecipe
 from sparse_ring.recipe.sparse import SparseRecipe as SparseRecipe
 from sparse_ring.recipe.terngrad import TernGrad as TernGrad
 from sparse_ring.recipe.threshold import Threshold as Threshold
 from sparse_ring.recipe.topk import TopK as TopK
 from sparse_ring.recipe.twobit import TwoBit as TwoBit
+from sparse_ring.recipe.warmed import WarmedRecipe as WarmedRecipe
 
 # By their names in lower case, as in compression="topk".
 RECIPES: dict[str, type[Recipe]] = {

@@ -37,7 +37,8 @@ class GradSA(WarmedRecipe):
         ``"history"``, or a Taylor form ``+history``. Formulas: :class:`~sparse_ring.error_feedback.Taylor`,
         :class:`~sparse_ring.error_feedback.AdaptiveTaylor`, :class:`~sparse_ring.error_feedback.History`. [ours]
     taylor_strength, adaptive_strength
-        λ of the constant form, 0 or more, and λ0 of the adaptive one; defaults 0.04 and 2, as in DC-ASGD's experiments on CIFAR-10.
+        λ of the constant form, 0 or more, and λ0 of the adaptive one; defaults 0.04 (as in MXNet's
+        DCASGD) and 2.
     history_strength
         β, at least 0 and below 0.5; default 0.1.
     momentum

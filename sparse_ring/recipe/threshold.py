@@ -20,8 +20,8 @@ class Threshold(SelectingRecipe):
     threshold
         Absolute, above 0; default 0.001. How much is sent so follows the gradients, and falls as they do.
     most_density
-        Where a larger part of a parameter has reached the threshold, that part, the largest, is sent: messages stay bounded. Above 0
-        and at most 0.5; default 0.1.
+        Where a larger part of a parameter has reached the threshold, that part, the largest, is sent: messages stay bounded. Above
+        0 and at most 0.5; default 0.1.
     """
 
     threshold: float = 0.001

@@ -1,10 +1,10 @@
 """One threshold for all parameters of an optimizer, so that those with large gradients send more of them.
 
-[ours] The threshold wanted is the one that keeps as many elements of all parameters together as the density says. What it would have
-been is known after a step only: each parameter collects candidates, the elements that reach a guess somewhat below the threshold, and
-the border is the magnitude at which these are as many as wanted. The next threshold moves from the last one towards that border. Only
-part of the way, because what was sent too much or too little moves the next border against it; what then remains from step to step
-(residuals grow at first) is learnt and added.
+[ours] The threshold wanted is the one that keeps as many elements of all parameters together as the density says. What it would
+have been is known after a step only: each parameter collects candidates, the elements that reach a guess somewhat below the
+threshold, and the border is the magnitude at which these are as many as wanted. The next threshold moves from the last one towards
+that border. Only part of the way, because what was sent too much or too little moves the next border against it; what then remains
+from step to step (residuals grow at first) is learnt and added.
 
 Ranks may have different thresholds: receivers need none.
 """

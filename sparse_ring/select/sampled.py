@@ -1,4 +1,4 @@
-"""The largest magnitudes by a threshold that a sample says (Lin et al., DGC, ICLR 2018, section 3.1)."""
+"""The largest magnitudes by a threshold that a sample says (Lin et al., DGC, ICLR 2018, section 5)."""
 
 from __future__ import annotations
 

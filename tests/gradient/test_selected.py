@@ -20,7 +20,7 @@ from tests.gradient.test_framed import PLAN, parameter_of, send, state_of, twin
 F = np.float32
 
 recipes = st.one_of(
-    st.builds(DGC, density=st.sampled_from([0.001, 0.1, 0.5]), warmup_steps=st.sampled_from([0, 3]), clip=st.sampled_from([None, 5.0])),
+    st.builds(DGC, density=st.sampled_from([0.001, 0.1]), warmup_steps=st.sampled_from([0, 3]), clip=st.sampled_from([None, 5.0])),
     st.builds(Threshold, threshold=st.sampled_from([1e-3, 1.0, 3.0, 100.0]), most_density=st.sampled_from([0.001, 0.1, 0.5])),
     st.builds(ChunkTopK, density=st.sampled_from([0.0001, 0.01, 0.3, 1.0])),
     st.builds(TopK, density=st.sampled_from([0.001, 0.1, 0.5]), scope=st.just("model")),

@@ -7,7 +7,7 @@ import torch
 
 from sparse_ring import ops
 from sparse_ring.errors import NotInitializedError
-from sparse_ring.recipe import BF16, Dense, GradSA
+from sparse_ring.recipe import BF16, Dense, GradSA, OneBit
 from sparse_ring.session import Session
 from sparse_ring.views import Work
 from tests.helpers import run_ranks
@@ -36,6 +36,7 @@ def test_calls_that_cannot_work_are_value_errors_naming_the_tensor() -> None:
             lambda: ops.allreduce(torch.ones(1), name="n", prescale_factor=float("nan"), session=session),
             lambda: ops.allreduce(torch.ones(1), op="Sum", session=session),  # type: ignore[arg-type]
             lambda: ops.allreduce(torch.ones(1), compression=GradSA(), session=session),
+            lambda: ops.allreduce(torch.ones(1), compression=OneBit(), session=session),
             lambda: ops.broadcast(torch.ones(1), 2, name="r", session=session),
             lambda: ops.broadcast(torch.ones(1), -1, name="r", session=session),
         ]:
@@ -55,6 +56,7 @@ def test_calls_that_cannot_work_are_value_errors_naming_the_tensor() -> None:
         "Tensor 'n': scale factors must be finite, not nan and 1.0.",
         "op is 'Sum', but must be Average, Sum, Min or Max.",
         "GradSA(",
+        "OneBit(",
         "Tensor 'r': root_rank is 2, but must be a rank from 0 to 1.",
         "Tensor 'r': root_rank is -1, but must be a rank from 0 to 1.",
     ]

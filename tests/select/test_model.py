@@ -20,7 +20,7 @@ class Model:
         self.selectors = [ModelSelector(self.shared) for _ in SIZES]
         self.feedbacks = [MomentumResidual(size, KERNELS) for size in SIZES]
 
-    def step(self, gradients, order=range(len(SIZES)), density=None):
+    def step(self, gradients, order=(0, 1, 2, 3), density=None):
         """Return what each parameter sent; None for those that are not in ``order``."""
         found = [None] * len(SIZES)
         for number in order:
