@@ -14,7 +14,12 @@ from tests.optimizer.models import distance, flat, loss_of, model_of, wrapped
 
 GRADSA = GradSA(density=0.1, minimum_elements=10, warmup_steps=4)
 COMPENSATED = GradSA(
-    density=0.1, minimum_elements=10, warmup_steps=4, compensation="taylor_adaptive+history", momentum="global", scope="model"
+    density=0.1,
+    minimum_elements=10,
+    warmup_steps=4,
+    compensation="taylor_adaptive+history",
+    momentum="global",
+    scope="model",
 )
 RECIPES = [
     Dense(),

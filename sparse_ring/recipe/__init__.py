@@ -30,8 +30,8 @@ from sparse_ring.recipe.powersgd import PowerSGD as PowerSGD
 from sparse_ring.recipe.qsgd import QSGD as QSGD
 from sparse_ring.recipe.quantized import QuantizedRecipe as QuantizedRecipe
 from sparse_ring.recipe.randomk import RandomK as RandomK
-from sparse_ring.recipe.sparse import SelectingRecipe as SelectingRecipe
 from sparse_ring.recipe.signsgd import SignSGD as SignSGD
+from sparse_ring.recipe.sparse import SelectingRecipe as SelectingRecipe
 from sparse_ring.recipe.sparse import SparseRecipe as SparseRecipe
 from sparse_ring.recipe.terngrad import TernGrad as TernGrad
 from sparse_ring.recipe.threshold import Threshold as Threshold

@@ -194,7 +194,9 @@ def check_nonfinite(recipe: Recipe, size: int, seed: int) -> None:
         for name in {"residual", "velocity"} & before[-1].keys():
             # What a second coding loses waits at the part's owner, whose own gradient has no part in it. Compensation is for what
             # the other ranks have applied.
-            assert owners or compensated or np.array_equal(before[-1][name], after[-1][name]), f"p{number}: {name} has changed"
+            assert owners or compensated or np.array_equal(before[-1][name], after[-1][name]), (
+                f"p{number}: {name} has changed"
+            )
         if not recipe.exempt and "residual" in before[0]:
             came = sum(gradients_of(seed, rank, 1)[number].astype(np.float64) for rank in range(size - 1))
             kept = sum(

@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from sparse_ring.error_feedback import AdaptiveTaylor, Applied, GlobalMomentum, History, MomentumResidual, Residual, Taylor
+from sparse_ring.error_feedback import (
+    AdaptiveTaylor,
+    Applied,
+    GlobalMomentum,
+    History,
+    MomentumResidual,
+    Residual,
+    Taylor,
+)
 from sparse_ring.kernels.table import kernels_for
 from sparse_ring.sparse import SparseGradient
 

@@ -19,7 +19,10 @@ def test_every_chunk_sends_its_largest_of_what_waits():
     accumulated = gradient.copy()
     accumulated[5] += 99
     expected = np.concatenate(
-        [first + largest(accumulated[first : first + 4096], count) for first, count in ((0, 41), (4096, 41), (8192, 18))]
+        [
+            first + largest(accumulated[first : first + 4096], count)
+            for first, count in ((0, 41), (4096, 41), (8192, 18))
+        ]
     )
     assert sparse.indices.tolist() == expected.tolist()
     assert sparse.values.tobytes() == accumulated[expected].tobytes()
