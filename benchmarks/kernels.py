@@ -18,7 +18,17 @@ import torch
 from benchmarks.golomb import uniform_support
 from benchmarks.measure import interleaved, parse_arguments, print_table, write_json
 from sparse_ring import _native
-from sparse_ring.encode import INDEX_CHOICES, INDEX_CODES, VALUE_NAMES, WHOLE_NAMES, Coding, EveryIndex, Float32, IndexCode, ValueCode
+from sparse_ring.encode import (
+    INDEX_CHOICES,
+    INDEX_CODES,
+    VALUE_NAMES,
+    WHOLE_NAMES,
+    Coding,
+    EveryIndex,
+    Float32,
+    IndexCode,
+    ValueCode,
+)
 from sparse_ring.kernels.base import SPARE, Floats, Indices, Kernels
 from sparse_ring.kernels.table import kernels_for
 
@@ -196,7 +206,9 @@ def measure_whole() -> dict[str, dict[str, float]]:
     values: Floats = np.random.default_rng(4).standard_normal(WHOLE_ELEMENTS, dtype=np.float32)
     copied = np.empty_like(values)
     names = list(reversed(_native.supported()))
-    candidates: dict[str, dict[str, Callable[[], object]]] = {"copy": {n: lambda: np.copyto(copied, values) for n in names}}
+    candidates: dict[str, dict[str, Callable[[], object]]] = {
+        "copy": {n: lambda: np.copyto(copied, values) for n in names}
+    }
     for name in names:
         for code in WHOLE_NAMES.values():
             told = code.given(Coding(seed=1, scale=2.5))

@@ -46,6 +46,11 @@ struct Unit {
 // The nearest integer, ties to even, of 0 <= x < 2^22: what is left of the mantissa after the addition.
 INLINE uint32_t nearest_integer(float x) { return bits_of(x + 0x1p23f) & 0x3FFFFF; }
 
+// min(x, 1) of x >= 0, whose bits are ordered as the values are: a comparison of floats would become a branch.
+INLINE float at_most_one(float x) {
+    return float_of(static_cast<uint32_t>(std::min(static_cast<int32_t>(bits_of(x)), int32_t{0x3F800000})));
+}
+
 // Digits: a sign and a level as bits, or as one of three.
 
 template <int Bits>
@@ -82,7 +87,7 @@ template <int Highest>
 struct Stochastic : Linear<Highest> {
     static constexpr bool RANDOM = true;
     static INLINE uint32_t level(float x, uint32_t word) {
-        const float y = std::min(x, 1.0f) * static_cast<float>(Highest);
+        const float y = at_most_one(x) * static_cast<float>(Highest);
         const int32_t whole = static_cast<int32_t>(y);
         const float part = (y - static_cast<float>(whole)) * 0x1p24f;
         return static_cast<uint32_t>(whole + (static_cast<float>(static_cast<int32_t>(word >> 8)) < part));

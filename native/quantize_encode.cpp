@@ -24,12 +24,15 @@ struct Norm {
     }
 };
 
+// All ones where the value is below zero; a choice by comparison would become a branch, and a coin decides which.
+INLINE uint32_t below_zero(float value) { return 0u - static_cast<uint32_t>(value < 0.0f); }
+
 struct Means {
     struct AboveZero {
-        static INLINE double of(float value) { return value < 0.0f ? 0.0 : static_cast<double>(value); }
+        static INLINE double of(float value) { return float_of(bits_of(value) & ~below_zero(value)); }
     };
     struct BelowZero {
-        static INLINE double of(float value) { return value < 0.0f ? -static_cast<double>(value) : 0.0; }
+        static INLINE double of(float value) { return float_of(bits_of(value) & below_zero(value) & MAGNITUDE); }
     };
 
     static INLINE float mean(double sum, int64_t n) {

@@ -54,7 +54,9 @@ class QuantizedAsTold(Quantized):
     def encode(self, values: Floats, out: Bytes, decoded: Floats, kernels: Kernels) -> float:
         """See :meth:`ValueCode.encode`; the scale is the given one, else 1. Raises ValueError where nothing was given."""
         if self._coding is None:
-            raise ValueError(f"{self.name} needs to be told about the frame: use what {self.name}.given(Coding(...)) returns.")
+            raise ValueError(
+                f"{self.name} needs to be told about the frame: use what {self.name}.given(Coding(...)) returns."
+            )
         scale = abs(self._coding.scale or 0.0)
         return kernels.quantize_encode(values, self.scheme, scale, self._coding.key, out, decoded)
 

@@ -89,7 +89,15 @@ class QuantizeContract:
 
     def test_digits_lie_in_columns(self, kernels: Kernels) -> None:
         # One value of +1 or -1 at a time shows where its digit is; 300 = a chunk of 256 and one of 44 in 11 columns.
-        for place, byte, shift in [(0, 0, 0), (63, 63, 0), (64, 0, 2), (255, 63, 6), (256, 64, 0), (267, 64, 2), (299, 74, 6)]:
+        for place, byte, shift in [
+            (0, 0, 0),
+            (63, 63, 0),
+            (64, 0, 2),
+            (255, 63, 6),
+            (256, 64, 0),
+            (267, 64, 2),
+            (299, 74, 6),
+        ]:
             values = np.zeros(300, np.float32)
             values[place] = 1
             out = encode(kernels, TWO2, values)[0]
@@ -133,7 +141,9 @@ class QuantizeContract:
     def test_the_tree_has_seven_decades(self, kernels: Kernels) -> None:
         table = level_magnitudes(TREE8)
         assert np.all(np.diff(table) > 0)
-        assert [float(table[2 ** (f + 1) - 1]) for f in range(7)] == [float(np.float32(10.0 ** (f - 6))) for f in range(7)]
+        assert [float(table[2 ** (f + 1) - 1]) for f in range(7)] == [
+            float(np.float32(10.0 ** (f - 6))) for f in range(7)
+        ]
         for sign in (1, -1):
             decoded = encode(kernels, TREE8, sign * table)[1]
             assert_same_bits(decoded, sign * table)
@@ -164,7 +174,9 @@ class QuantizeContract:
             padded = np.concatenate([values, np.zeros(zeros * len(values), np.float32)])
             out, decoded, _ = encode(kernels, FOUR4, padded)
             assert out[4:8].tolist() == [table, 0, 0, 0]
-            errors.append(np.square(padded - decoded, dtype=np.float64).sum() / np.square(values, dtype=np.float64).sum())
+            errors.append(
+                np.square(padded - decoded, dtype=np.float64).sum() / np.square(values, dtype=np.float64).sum()
+            )
         assert errors[0] == pytest.approx(errors[1])
         assert errors[0] < (0.014, 0.022, 0.08)[table]
 
@@ -210,7 +222,10 @@ class QuantizeContract:
         part = np.abs(values) / units * scheme.levels % 1
         deviation = units / scheme.levels * np.sqrt(part * (1 - part) / keys)
         off = np.abs(np.mean(decoded, axis=0, dtype=np.float64) - values)
-        assert np.all(off <= 5 * deviation + 1e-6 * units + 5 / keys * units / scheme.levels * (np.minimum(part, 1 - part) * keys < 5))
+        assert np.all(
+            off
+            <= 5 * deviation + 1e-6 * units + 5 / keys * units / scheme.levels * (np.minimum(part, 1 - part) * keys < 5)
+        )
         together = np.abs((np.mean(decoded, axis=0, dtype=np.float64) - values).sum())
         assert together <= 5 * np.sqrt(np.square(deviation).sum())
         variance = np.var(np.array(decoded, np.float64), axis=0).sum()

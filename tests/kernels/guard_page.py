@@ -73,7 +73,9 @@ def main(name: str) -> None:
             kernels.quantize_decode(at_the_end(whole), scheme, 1.0, values)
             assert values.tobytes() == said.tobytes()
             kernels.quantize_encode(np.abs(said), scheme, 1.0, 1, at_the_end(whole), values)
-            kernels.quantize_encode(np.abs(said), scheme, 1.0, 1, whole, at_the_end(values.view(np.uint8)).view(np.float32))
+            kernels.quantize_encode(
+                np.abs(said), scheme, 1.0, 1, whole, at_the_end(values.view(np.uint8)).view(np.float32)
+            )
         floats = at_the_end(np.zeros(4 * (mmap.PAGESIZE - 5), dtype=np.uint8)).view(np.float32)
         kernels.all_finite(floats)
         kernels.sum_magnitudes(floats)

@@ -112,7 +112,10 @@ BAD: dict[str, tuple[str, Callable[[CpuKernels], Any]]] = {
     "levels decoded bits": ("bits is 1, but must be one of", lambda k: k.levels_decode(b(), 1, 1.0, f())),
     "levels out": ("out has 13 elements, but must have 14", lambda k: k.levels_encode(f(), 4, b(13), f())),
     "levels decoded": ("decoded has 19", lambda k: k.levels_encode(f(), 4, b(14), f(19))),
-    "quantize out": ("out has 13 elements, but must have 14", lambda k: k.quantize_encode(f(), QSGD4, 1.0, 0, b(13), f())),
+    "quantize out": (
+        "out has 13 elements, but must have 14",
+        lambda k: k.quantize_encode(f(), QSGD4, 1.0, 0, b(13), f()),
+    ),
     "quantize decoded": ("decoded has 19", lambda k: k.quantize_encode(f(), QSGD4, 1.0, 0, b(14), f(19))),
     "float16 out": ("out has 19", lambda k: k.float16_encode(f(), h(19), f())),
     "float16 decoded": ("decoded has 19", lambda k: k.float16_encode(f(), h(), f(19))),
