@@ -65,7 +65,7 @@ struct SignedBits {
 struct Trit {
     static constexpr uint32_t BASE = 3;
     static constexpr int PER_BYTE = 5;
-    static INLINE uint32_t digit(uint32_t level, uint32_t negative) { return level << negative; }
+    static INLINE uint32_t digit(uint32_t level, uint32_t negative) { return level + (level & negative); }
     static INLINE uint32_t level(uint32_t digit) { return (digit + 1) >> 1; }
     static INLINE uint32_t sign(uint32_t digit) { return digit >> 1 << 31; }
 };
@@ -74,7 +74,9 @@ struct Trit {
 
 template <int Highest>
 struct Linear {
-    static INLINE float at(uint32_t level) { return static_cast<float>(static_cast<int32_t>(level)) * (1.0f / Highest); }
+    static INLINE float at(uint32_t level) {
+        return static_cast<float>(static_cast<int32_t>(level)) * (1.0f / Highest);
+    }
 };
 
 template <int Highest>
@@ -122,7 +124,7 @@ struct Tree {
 
     static INLINE uint32_t level(float x, uint32_t) {
         uint32_t factor = bits_of(constants.factors[0]), offset = bits_of(constants.offsets[0]), last = 1;
-        // Constants are chosen by masked differences, which vectors can do, where looking up would take a load for each.
+        // Constants are chosen by masked differences, which vectors can do, where looking up would take loads.
         for (int f = 1; f < 7; ++f) {
             const uint32_t passed = 0u - static_cast<uint32_t>(x >= constants.borders[f]);
             factor += passed & (bits_of(constants.factors[f]) - bits_of(constants.factors[f - 1]));
@@ -226,9 +228,4 @@ struct Layout {
 template <class S>
 INLINE int64_t columns_of(int64_t values) {
     return (values + S::PER_BYTE - 1) / S::PER_BYTE;
-}
-
-template <class S>
-INLINE void values_of(int64_t n, const uint8_t* digits, Unit unit, float* values) {
-    for (int64_t i = 0; i < n; ++i) values[i] = S::value(digits[i], unit);
 }
