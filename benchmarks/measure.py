@@ -19,8 +19,9 @@ def interleaved(
     repeats: int,
     *,
     before: Callable[[], object] = lambda: None,
+    summary: Callable[[Sequence[float]], float] = statistics.median,
 ) -> dict[str, float]:
-    """Return each candidate's median seconds over ``repeats`` rounds.
+    """Return each candidate's median seconds over ``repeats`` rounds, or what ``summary`` makes of them.
 
     Rounds alternate their order (A B, B A, …), so that a drift of the machine meets all candidates alike; ``before`` runs
     untimed ahead of each call, and one round warms up.
@@ -34,7 +35,7 @@ def interleaved(
             candidates[name]()
             if round_number:
                 seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(times) for name, times in seconds.items()}
+    return {name: summary(times) for name, times in seconds.items()}
 
 
 def lower_bound(values: Sequence[float], confidence: float = 0.95) -> float:
