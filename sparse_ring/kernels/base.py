@@ -22,6 +22,13 @@ golomb
     last index (as in one stream). An element is ``gap // M`` zero bits, a one bit, and ``gap % M`` in truncated binary:
     b = floor(log2 M), c = 2**(b+1) - M; x = r where r < c, else (r + c) >> 1; x in b bits (LSB first), then where x >= c one
     more bit, (r + c) & 1.
+golomb_adaptive
+    Golomb's code with a parameter that follows the gaps, and no u32 M. Blocks and directory as in golomb. An estimate ``s`` of
+    the sum of ``WEIGHT`` (32) gaps begins each block of ``n`` indices as ``span * WEIGHT // n``, span being the sum of the
+    block's gaps, from the directory (for the last block: numel minus what came before minus n). Groups of ``GROUP`` (8) gaps in
+    a block share ``M = max(1, (s * 45426 // 65536 + WEIGHT // 2) // WEIGHT)``; after each group
+    ``s = s - s // 4 + sum(min(gap, CLAMP * M))`` (CLAMP is 8; u64 arithmetic). An element whose quotient ``gap // M`` is below
+    ``LIMIT`` (12) is written as in golomb; any other is LIMIT zero bits, then the gap in ``numel.bit_length()`` bits.
 bitpack
     Blocks of 128 gaps: one byte ``width`` (0..32, bits of the block's largest gap), then the gaps, ``width`` bits each, the block
     padded to a byte. A count of 0 encodes to zero bytes.
@@ -73,6 +80,8 @@ Halves = NDArray[np.uint16]
 
 SPARE = 16
 BLOCK = 4096
+# Of golomb_adaptive: gaps a parameter, gaps whose sum is estimated, first quotient of raw gaps, parameters a gap counts at most.
+GROUP, WEIGHT, LIMIT, CLAMP = 8, 32, 12, 8
 
 
 class Kernels(Protocol):
@@ -145,6 +154,15 @@ class Kernels(Protocol):
         Checks: M >= 1, directory lengths and ``last`` entries, every index < numel, padding bits zero.
         """
 
+    def golomb_adaptive_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
+        """Encode strictly increasing indices; returns the bytes written.
+
+        ``out`` holds ``golomb_adaptive_bound(count, numel)``.
+        """
+
+    def golomb_adaptive_decode(self, payload: Bytes, numel: int, indices: Indices) -> None:
+        """Decode exactly ``len(indices)`` indices; raises MessageError as ``golomb_decode``. ``numel`` is the encoder's."""
+
     def bitpack_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
         """Encode strictly increasing indices; returns the bytes written. ``out`` holds ``bitpack_bound(count)``."""
 
@@ -171,6 +189,9 @@ class Kernels(Protocol):
 
     def golomb_size(self, indices: Indices, numel: int) -> int:
         """Return the bytes that ``golomb_encode`` would write for these strictly increasing indices below ``numel``."""
+
+    def golomb_adaptive_size(self, indices: Indices, numel: int) -> int:
+        """Return the bytes that ``golomb_adaptive_encode`` would write for these strictly increasing indices below ``numel``."""
 
     def bitpack_size(self, indices: Indices) -> int:
         """Return the bytes that ``bitpack_encode`` would write for these strictly increasing indices."""
@@ -225,6 +246,14 @@ def golomb_bound(count: int, numel: int) -> int:
 def golomb_modulus(count: int, numel: int) -> int:
     """Return the Golomb parameter M that the encoder uses for ``count`` >= 1 of ``numel`` elements."""
     return max(1, ((numel - count) * 45426 // 65536 + count // 2) // count)
+
+
+def golomb_adaptive_bound(count: int, numel: int) -> int:
+    """Return an upper bound of the bytes that ``golomb_adaptive_encode`` writes for any ``count`` indices below ``numel``."""
+    if count == 0:
+        return 0
+    blocks = -(-count // BLOCK)
+    return 8 * (blocks - 1) + count * (LIMIT + 1 + numel.bit_length()) // 8 + blocks + 16
 
 
 def bitpack_bound(count: int) -> int:

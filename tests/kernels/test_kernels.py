@@ -7,6 +7,7 @@ import pytest
 from sparse_ring.kernels.base import Kernels
 from sparse_ring.kernels.cpu import CpuKernels
 from sparse_ring.kernels.table import kernels_for
+from tests.contracts.kernel_adaptive import AdaptiveContract
 from tests.contracts.kernel_cases import IMPLEMENTATIONS, NATIVE
 from tests.contracts.kernel_decoders import DecoderContract
 from tests.contracts.kernel_position_decoders import PositionDecoderContract
@@ -33,6 +34,10 @@ class TestDecoders(DecoderContract):
 
 
 class TestPositionDecoders(PositionDecoderContract):
+    pass
+
+
+class TestAdaptive(AdaptiveContract):
     pass
 
 
