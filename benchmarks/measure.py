@@ -44,9 +44,7 @@ def interleaved(
     before: Callable[[], object] = lambda: None,
 ) -> dict[str, float]:
     """Return each candidate's median seconds over ``repeats`` rounds; see :func:`rounds`."""
-    return {
-        name: statistics.median(times) for name, times in rounds(candidates, repeats, before=before).items()
-    }
+    return {name: statistics.median(times) for name, times in rounds(candidates, repeats, before=before).items()}
 
 
 def ratio_of(numerators: Sequence[float], denominators: Sequence[float]) -> dict[str, float]:

@@ -35,15 +35,15 @@ struct Group {
     uint32_t lengths[GROUP];
 };
 
-// Codes `count` gaps; returns the sum of what they count as. Fast: the parameter is at most MOST_FAST.
+// Codes the gaps of a group; returns the sum of what they count as. Fast: the parameter is at most MOST_FAST.
 template <bool Fast>
-INLINE uint64_t code_group(int64_t count, const uint32_t* gaps, uint64_t parameter, unsigned raw_bits, Group& group) {
+INLINE uint64_t code_group(const uint32_t* gaps, uint64_t parameter, unsigned raw_bits, Group& group) {
     const Code code(parameter);
     const Divider divide(parameter);
     const uint32_t modulus = static_cast<uint32_t>(parameter), cut = static_cast<uint32_t>(code.cut);
     const uint64_t most = CLAMP * parameter;
     uint64_t sum = 0;
-    for (int64_t i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < GROUP; ++i) {
         const uint32_t gap = gaps[i];
         const uint32_t quotient = Fast ? divide(std::min(gap, MOST_QUICK)) : gap / modulus;
         const uint32_t remainder = gap - quotient * modulus;
@@ -60,12 +60,6 @@ INLINE uint64_t code_group(int64_t count, const uint32_t* gaps, uint64_t paramet
     return sum;
 }
 
-INLINE uint64_t code_any(int64_t count, const uint32_t* gaps, uint64_t parameter, unsigned raw_bits, Group& group) {
-    if (UNLIKELY(parameter > MOST_FAST)) return code_group<false>(count, gaps, parameter, raw_bits, group);
-    if (LIKELY(count == GROUP)) return code_group<true>(GROUP, gaps, parameter, raw_bits, group);
-    return code_group<true>(count, gaps, parameter, raw_bits, group);
-}
-
 // Calls put(group, count) for all groups of a block of n >= 1 indices, of which `expected` is the least possible. The gaps
 // are estimated from the block's end: its last index, or for the last block what is left of numel.
 template <class Put>
@@ -74,12 +68,14 @@ INLINE void each_group(int64_t n, const uint32_t* indices, uint64_t expected, ui
     uint32_t previous = static_cast<uint32_t>(expected) - 1;  // wraps where there is none
     for (int64_t first = 0; first < n; first += GROUP) {
         const int64_t count = std::min(GROUP, n - first);
-        uint32_t gaps[GROUP];
+        uint32_t gaps[GROUP] = {};
         gaps[0] = indices[first] - previous - 1;
         for (int64_t i = 1; i < count; ++i) gaps[i] = indices[first + i] - indices[first + i - 1] - 1;
         previous = indices[first + count - 1];
         Group group;
-        estimate.learn(code_any(count, gaps, estimate.modulus(), raw_bits, group));
+        const uint64_t modulus = estimate.modulus();
+        estimate.learn(LIKELY(modulus <= MOST_FAST) ? code_group<true>(gaps, modulus, raw_bits, group)
+                                                    : code_group<false>(gaps, modulus, raw_bits, group));
         put(group, count);
     }
 }
@@ -100,7 +96,7 @@ INLINE int64_t encode(int64_t n, const uint32_t* indices, int64_t numel, int64_t
         const int64_t count = std::min(BLOCK, n - first);
         const bool last_block = first + count == n;
         const uint64_t end = last_block ? static_cast<uint64_t>(numel) : uint64_t{indices[first + count - 1]} + 1;
-        each_group(count, indices + first, expected, end, raw_bits, [&](const Group& group, int64_t elements) {
+        each_group(count, indices + first, expected, end, raw_bits, [&](const Group& group, int64_t elements) __attribute__((always_inline)) {
             if (LIKELY(elements == GROUP)) {
                 put_group<GROUP>(writer, group.bits, group.lengths);
             } else {
@@ -129,7 +125,7 @@ INLINE int64_t size_of(int64_t n, const uint32_t* indices, int64_t numel) {
         const uint64_t end = last_block ? static_cast<uint64_t>(numel) : uint64_t{indices[first + count - 1]} + 1;
         if (end < expected + static_cast<uint64_t>(count)) return BAD_INDICES;
         uint64_t bits = 0;
-        each_group(count, indices + first, expected, end, raw_bits, [&](const Group& group, int64_t elements) {
+        each_group(count, indices + first, expected, end, raw_bits, [&](const Group& group, int64_t elements) __attribute__((always_inline)) {
             for (int64_t i = 0; i < elements; ++i) bits += group.lengths[i];
         });
         size += bytes_of(static_cast<int64_t>(bits));
@@ -186,7 +182,7 @@ INLINE int64_t finish(const Stream& stream, const Lane& lane) {
 // Decodes blocks of the same number of elements side by side: each waits for its own loads only.
 template <int Count>
 INLINE int64_t decode_blocks(const Stream& stream, Lane* lanes, int64_t elements, uint32_t* out) {
-    const auto group = [&](int64_t first, int64_t count) {
+    const auto group = [&](int64_t first, int64_t count) __attribute__((always_inline)) {
         Code codes[Count];
         uint64_t sums[Count] = {};
         for (int lane = 0; lane < Count; ++lane) codes[lane] = Code(lanes[lane].estimate.modulus());

@@ -51,7 +51,9 @@ def measure() -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures to this file")
-    parser.add_argument("--capture", action="store_true", help="train the examples and write the supports; nothing else")
+    parser.add_argument(
+        "--capture", action="store_true", help="train the examples and write the supports; nothing else"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.capture:

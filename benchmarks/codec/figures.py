@@ -84,7 +84,13 @@ def structure_rows(figures: dict[str, Any]) -> Table:
             name,
             *(
                 f"{row[key]:.3f}"
-                for key in ("limit_bits", "golomb_bits", "golomb_adaptive_bits", "row_counts_bits", "column_counts_bits")
+                for key in (
+                    "limit_bits",
+                    "golomb_bits",
+                    "golomb_adaptive_bits",
+                    "row_counts_bits",
+                    "column_counts_bits",
+                )
             ),
         ]
         for name, row in figures["real"]["groups"].items()
@@ -135,5 +141,7 @@ def verdicts(figures: dict[str, Any]) -> list[str]:
             f"golomb {row['golomb_bits'] / row['limit_bits'] - 1:+.1%} (aim: below 0)"
         )
     ratio = figures["end_to_end"]["ratios"]["torch.topk"]
-    lines.append(f"a step: {ratio['median']:.1f} times torch.topk's pace, at least {ratio['at_least']:.1f} (aim {AIM:.0f})")
+    lines.append(
+        f"a step: {ratio['median']:.1f} times torch.topk's pace, at least {ratio['at_least']:.1f} (aim {AIM:.0f})"
+    )
     return lines

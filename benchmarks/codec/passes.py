@@ -85,7 +85,9 @@ class Training:
             nn.Flatten(), nn.Linear(64, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10)
         )
         self.weight = self.model[3].weight
-        self.others = torch.optim.SGD([p for p in self.model.parameters() if p is not self.weight], lr=0.02, momentum=0.9)
+        self.others = torch.optim.SGD(
+            [p for p in self.model.parameters() if p is not self.weight], lr=0.02, momentum=0.9
+        )
         self.keep = round(density * ELEMENTS)
         self.kernels: Any = Counting(kernels_for(), ELEMENTS)
         self.feedback, self.selector, self.scratch = MomentumResidual(ELEMENTS, self.kernels), ExactTopK(), Scratch()
@@ -104,9 +106,7 @@ class Training:
 
     def select(self, gradient: Floats) -> SparseGradient:
         """The selector's step."""
-        return self.selector.select(
-            self.feedback, gradient, MOMENTUM, False, self.keep, self.kernels, self.scratch
-        )
+        return self.selector.select(self.feedback, gradient, MOMENTUM, False, self.keep, self.kernels, self.scratch)
 
     def update(self, sparse: SparseGradient) -> None:
         """Send to oneself and step."""

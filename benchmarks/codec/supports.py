@@ -163,9 +163,7 @@ def train(task: Task, density: float) -> Iterator[Support]:
 
 def save(supports: list[Support], path: Path = FILE) -> None:
     """Write supports; the gaps of all of them lie in one array, which deflates best."""
-    meta: list[list[Any]] = [
-        [s.model, s.density, s.step, s.parameter, list(s.shape), len(s.indices)] for s in supports
-    ]
+    meta: list[list[Any]] = [[s.model, s.density, s.step, s.parameter, list(s.shape), len(s.indices)] for s in supports]
     gaps = [np.diff(s.indices.astype(np.int64), prepend=-1) - 1 for s in supports]
     joined = np.concatenate(gaps).astype("<u4")
     planes = joined.view(np.uint8).reshape(-1, 4).T.copy()

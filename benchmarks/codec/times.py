@@ -28,9 +28,7 @@ def repeated(call: Callable[[], object], times: int) -> Callable[[], object]:
 
 def nanoseconds(indices: Indices, numel: int, calls: int) -> dict[str, float]:
     """By code and direction."""
-    candidates = {
-        name: repeated(call, calls) for name, call in code_candidates(kernels_for(), indices, numel).items()
-    }
+    candidates = {name: repeated(call, calls) for name, call in code_candidates(kernels_for(), indices, numel).items()}
     seconds = interleaved(candidates, REPEATS)
     return {name: 1e9 * time / calls / len(indices) for name, time in seconds.items()}
 

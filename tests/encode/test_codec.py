@@ -44,7 +44,9 @@ def test_an_unknown_code_lists_the_known_ones():
 
 
 def test_a_choice_is_not_a_code():
-    with pytest.raises(ConfigError, match=r"indices is 'auto', but must be one of golomb, bitpack, .*, golomb_adaptive\.$"):
+    with pytest.raises(
+        ConfigError, match=r"indices is 'auto', but must be one of golomb, bitpack, .*, golomb_adaptive\.$"
+    ):
         Codec.named("auto", "sign")
 
 
@@ -135,7 +137,10 @@ def test_auto_finds_a_use_for_each_code():
         "bitpack": (np.arange(500, 2000), 1 << 18),
         "bitmap": (np.flatnonzero(generator.random(1 << 14) < 0.7), 1 << 14),
         "elias_fano": (np.sort(generator.choice(10_000, 30, replace=False)), 10_000),
-        "golomb_adaptive": (np.flatnonzero(generator.random(1 << 18) < 0.3 * (np.arange(1 << 18) // 512 % 8 == 0)), 1 << 18),
+        "golomb_adaptive": (
+            np.flatnonzero(generator.random(1 << 18) < 0.3 * (np.arange(1 << 18) // 512 % 8 == 0)),
+            1 << 18,
+        ),
         "block16": ((np.arange(16)[:, None] * (1 << 25) + np.arange(7, 65536, 8192)).reshape(-1), 1 << 30),
     }
     names = {
