@@ -23,6 +23,15 @@ struct Lane {
     uint64_t promised;  // what `expected` must be after the block, as the directory says; 0 for the last block
 };
 
+// The bits from position on, zeros from the end of the block on.
+inline uint64_t careful_window(const uint8_t* payload, int64_t position, int64_t end) {
+    uint64_t bits = 0;
+    for (int64_t byte = position >> 3, shift = 0; byte < end >> 3 && shift < 64; ++byte, shift += 8) {
+        bits |= static_cast<uint64_t>(payload[byte]) << shift;
+    }
+    return bits >> (position & 7);
+}
+
 // The next index where bits run out or a quotient is long. Returns OK, TRUNCATED or INDEX.
 __attribute__((noinline)) int64_t next_careful(const Stream& stream, Lane& lane, uint64_t& index) {
     uint64_t quotient = 0, bits;
@@ -77,7 +86,9 @@ INLINE int64_t finish(const Stream& stream, const Lane& lane, uint64_t numel) {
     if (lane.position > lane.end) return TRUNCATED;
     if (lane.expected > numel) return INDEX;
     if (lane.promised != 0 && lane.expected != lane.promised) return DIRECTORY;
-    return rest_of(stream.payload, lane.position, lane.end);
+    if (lane.end - lane.position >= 8) return TRAILING;
+    const int64_t used = lane.position & 7;
+    return used && stream.payload[lane.position >> 3] >> used ? PADDING : OK;
 }
 
 constexpr int64_t TILE = 32;             // elements of a block that are read together

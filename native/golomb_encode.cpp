@@ -6,12 +6,24 @@ using namespace index_codes;
 
 namespace {
 
-constexpr int64_t GROUP = 16;  // gaps that are coded together
+constexpr int64_t GROUP = 16;                   // gaps that are coded together
+constexpr uint32_t MOST_QUICK = 0x7FFFFFFF;     // gaps that convert as signed numbers
 static_assert(BLOCK % GROUP == 0, "a group lies in one block");
 
 INLINE int64_t modulus_of(int64_t n, int64_t numel) {
     return std::max<int64_t>(1, ((numel - n) * 45426 / 65536 + n / 2) / n);
 }
+
+// Quotients of gaps up to MOST_QUICK. Half a unit more keeps multiples of the divisor on the right side of the rounding.
+struct Divider {
+    double reciprocal;
+
+    INLINE explicit Divider(uint64_t divisor) : reciprocal(1.0 / static_cast<double>(divisor)) {}
+
+    INLINE uint32_t operator()(uint32_t gap) const {
+        return static_cast<uint32_t>(static_cast<int32_t>((static_cast<int32_t>(gap) + 0.5) * reciprocal));
+    }
+};
 
 INLINE void put_gap(BitWriter& writer, uint64_t gap, const Code& code) {
     uint64_t quotient = gap / code.modulus;
@@ -49,6 +61,36 @@ INLINE void code_group(const uint32_t* indices, const Code& code, const Divider&
     group.longest = largest > most_gap ? WINDOW + 1 : 0;
 }
 
+// Joins neighbours, so that half as many puts are needed; `longest` says whether all of them still fit in one.
+template <int Count>
+INLINE void join(const uint64_t* bits, const uint32_t* lengths, uint64_t* joined, uint32_t* sums, uint32_t& longest) {
+    longest = 0;
+    for (int i = 0; i < Count; ++i) {
+        joined[i] = bits[2 * i] | bits[2 * i + 1] << (lengths[2 * i] & 63);
+        sums[i] = lengths[2 * i] + lengths[2 * i + 1];
+        longest = std::max(longest, sums[i]);
+    }
+}
+
+template <int Count>
+INLINE void put_all(BitWriter& writer, const uint64_t* bits, const uint32_t* lengths) {
+    for (int i = 0; i < Count; ++i) writer.put(bits[i], lengths[i]);
+}
+
+INLINE void put_group(BitWriter& writer, const Group& group) {
+    uint64_t pairs[GROUP / 2], fours[GROUP / 4];
+    uint32_t pair_lengths[GROUP / 2], four_lengths[GROUP / 4], longest_pair, longest_four;
+    join<GROUP / 2>(group.bits, group.lengths, pairs, pair_lengths, longest_pair);
+    join<GROUP / 4>(pairs, pair_lengths, fours, four_lengths, longest_four);
+    if (LIKELY(longest_four <= WINDOW)) {
+        put_all<GROUP / 4>(writer, fours, four_lengths);
+    } else if (LIKELY(longest_pair <= WINDOW)) {
+        put_all<GROUP / 2>(writer, pairs, pair_lengths);
+    } else {
+        put_all<GROUP>(writer, group.bits, group.lengths);
+    }
+}
+
 // The largest gap whose code fits in a window, as far as quotients are computed.
 INLINE uint32_t most_gap_of(const Code& code) {
     const uint64_t most_quotient = WINDOW - 2 - code.width;
@@ -82,7 +124,7 @@ INLINE int64_t encode(int64_t n, const uint32_t* indices, int64_t numel, int64_t
             Group group;
             code_group(indices + i, code, divide, most_gap, group);
             if (LIKELY(group.longest <= WINDOW)) {
-                put_group<GROUP>(writer, group.bits, group.lengths);
+                put_group(writer, group);
                 i += GROUP;
             } else {
                 singly(i + GROUP);

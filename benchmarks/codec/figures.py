@@ -87,7 +87,7 @@ def structure_rows(figures: dict[str, Any]) -> Table:
                 for key in (
                     "limit_bits",
                     "golomb_bits",
-                    "golomb_adaptive_bits",
+                    "interpolative_bits",
                     "row_counts_bits",
                     "column_counts_bits",
                 )
@@ -95,7 +95,7 @@ def structure_rows(figures: dict[str, Any]) -> Table:
         ]
         for name, row in figures["real"]["groups"].items()
     ]
-    return ["real supports", "limit", "golomb", "golomb_adaptive", "rows counted", "columns counted"], rows
+    return ["real supports", "limit", "golomb", "interpolative", "rows counted", "columns counted"], rows
 
 
 def peer_rows(figures: dict[str, Any]) -> Table:
@@ -137,7 +137,7 @@ def verdicts(figures: dict[str, Any]) -> list[str]:
         )
     for name, row in figures["real"]["groups"].items():
         lines.append(
-            f"{name}: golomb_adaptive {row['golomb_adaptive_bits'] / row['limit_bits'] - 1:+.1%} of the uniform limit, "
+            f"{name}: interpolative {row['interpolative_bits'] / row['limit_bits'] - 1:+.1%} of the uniform limit, "
             f"golomb {row['golomb_bits'] / row['limit_bits'] - 1:+.1%} (aim: below 0)"
         )
     ratio = figures["end_to_end"]["ratios"]["torch.topk"]

@@ -43,8 +43,8 @@ with velocity (gradient, velocity, residual read; velocity, residual written), 1
 {table(*pass_rows(figures))}
 
 The whole selector over 100 steps of a real residual, the first of which knows nothing: the 4096 × 4096 matrix of a network that
-learns the digits with GradSA's momentum. A *miss* looks for the border among all elements, in two more passes. *Of the stream* compares
-the sums of all steps, misses included.
+learns the digits with GradSA's momentum. A *miss* looks for the border among all elements, in two more passes. *Of the stream*
+compares the sums of all steps, misses included.
 
 {table(*selector_rows(figures))}
 
@@ -72,8 +72,8 @@ By parameter:
 ## A whole step beside others
 
 16 Mi elements, 1 %, fresh normal gradients, each with its own residual. Ours: finite check, accumulation, ExactTopK, Golomb and
-float16, residual. torch: `mul_`, `add_`, `abs`, `topk`, gather, `index_fill_`, raw float32 and int32 in one buffer; NumPy likewise with
-`argpartition`.
+float16, residual. torch: `mul_`, `add_`, `abs`, `topk`, gather, `index_fill_`, raw float32 and int32 in one buffer; NumPy likewise
+with `argpartition`.
 
 {table(*peer_rows(figures))}
 

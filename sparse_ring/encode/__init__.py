@@ -12,7 +12,7 @@ from sparse_ring.encode.every import EveryIndex
 from sparse_ring.encode.float16 import Float16
 from sparse_ring.encode.float32 import Float32
 from sparse_ring.encode.golomb import Golomb
-from sparse_ring.encode.golomb_adaptive import GolombAdaptive
+from sparse_ring.encode.interpolative import Interpolative
 from sparse_ring.encode.levels import Int2, Int3, Int4, Int8, Levels
 from sparse_ring.encode.sign import Sign
 
@@ -34,13 +34,13 @@ __all__ = [
     "Float16",
     "Float32",
     "Golomb",
-    "GolombAdaptive",
     "IndexChoice",
     "IndexCode",
     "Int2",
     "Int3",
     "Int4",
     "Int8",
+    "Interpolative",
     "Levels",
     "Sign",
     "ValueCode",

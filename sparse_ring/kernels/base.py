@@ -22,13 +22,6 @@ golomb
     last index (as in one stream). An element is ``gap // M`` zero bits, a one bit, and ``gap % M`` in truncated binary:
     b = floor(log2 M), c = 2**(b+1) - M; x = r where r < c, else (r + c) >> 1; x in b bits (LSB first), then where x >= c one
     more bit, (r + c) & 1.
-golomb_adaptive
-    Golomb's code with a parameter that follows the gaps, and no u32 M. Blocks and directory as in golomb. An estimate ``s`` of
-    the sum of ``WEIGHT`` (32) gaps begins each block of ``n`` indices as ``span * WEIGHT // n``, span being the sum of the
-    block's gaps, from the directory (for the last block: numel minus what came before minus n). Groups of ``GROUP`` (8) gaps in
-    a block share ``M = max(1, (s * 45426 // 65536 + WEIGHT // 2) // WEIGHT)``; after each group
-    ``s = s - s // 4 + sum(min(gap, CLAMP * M))`` (CLAMP is 8; u64 arithmetic). An element whose quotient ``gap // M`` is below
-    ``LIMIT`` (12) is written as in golomb; any other is LIMIT zero bits, then the gap in ``numel.bit_length()`` bits.
 bitpack
     Blocks of 128 gaps: one byte ``width`` (0..32, bits of the block's largest gap), then the gaps, ``width`` bits each, the block
     padded to a byte. A count of 0 encodes to zero bytes.
@@ -41,6 +34,12 @@ elias_fano (Elias, J. ACM 1974; Fano 1971)
 block16
     u32 number of blocks of 65,536 positions that hold an index; for each of them, in order, u16 number of the block and u16
     (indices in it - 1); then for each index its place in its block as u16.
+interpolative (Moffat and Stuiver, Information Retrieval 2000)
+    The indices ``x[1..count]`` level by level, ``x[0]`` being -1 and ``x[count + 1]`` numel: for each stride from the largest power
+    of two <= count down to 1, the odd multiples ``i`` of the stride. Their neighbours ``l = i - stride`` and
+    ``r = min(i + stride, count + 1)`` are known by then, so ``x[i]`` is one of ``n = x[r] - x[l] - (r - l - 1)`` numbers from
+    ``x[l] + i - l`` on; which, is written in centred truncated binary: with b = floor(log2 n), c = 2**(b+1) - n, the c numbers from
+    ``(n - c) // 2`` on take b bits. y = (number - (n - c) // 2) mod n as golomb writes ``gap % M``. All padded to a byte.
 
 Value codes:
 
@@ -80,8 +79,6 @@ Halves = NDArray[np.uint16]
 
 SPARE = 16
 BLOCK = 4096
-# Of golomb_adaptive: gaps a parameter, gaps whose sum is estimated, first quotient of raw gaps, parameters a gap counts at most.
-GROUP, WEIGHT, LIMIT, CLAMP = 8, 32, 12, 8
 
 
 class Kernels(Protocol):
@@ -154,13 +151,13 @@ class Kernels(Protocol):
         Checks: M >= 1, directory lengths and ``last`` entries, every index < numel, padding bits zero.
         """
 
-    def golomb_adaptive_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
+    def interpolative_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
         """Encode strictly increasing indices; returns the bytes written.
 
-        ``out`` holds ``golomb_adaptive_bound(count, numel)``.
+        ``out`` holds ``interpolative_bound(count, numel)``.
         """
 
-    def golomb_adaptive_decode(self, payload: Bytes, numel: int, indices: Indices) -> None:
+    def interpolative_decode(self, payload: Bytes, numel: int, indices: Indices) -> None:
         """Decode exactly ``len(indices)`` indices; raises MessageError as ``golomb_decode``. ``numel`` is the encoder's."""
 
     def bitpack_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
@@ -190,8 +187,8 @@ class Kernels(Protocol):
     def golomb_size(self, indices: Indices, numel: int) -> int:
         """Return the bytes that ``golomb_encode`` would write for these strictly increasing indices below ``numel``."""
 
-    def golomb_adaptive_size(self, indices: Indices, numel: int) -> int:
-        """Return the bytes that ``golomb_adaptive_encode`` would write for these strictly increasing indices below ``numel``."""
+    def interpolative_size(self, indices: Indices, numel: int) -> int:
+        """Return the bytes that ``interpolative_encode`` would write for these strictly increasing indices below ``numel``."""
 
     def bitpack_size(self, indices: Indices) -> int:
         """Return the bytes that ``bitpack_encode`` would write for these strictly increasing indices."""
@@ -248,12 +245,11 @@ def golomb_modulus(count: int, numel: int) -> int:
     return max(1, ((numel - count) * 45426 // 65536 + count // 2) // count)
 
 
-def golomb_adaptive_bound(count: int, numel: int) -> int:
-    """Return an upper bound of the bytes that ``golomb_adaptive_encode`` writes for any ``count`` indices below ``numel``."""
-    if count == 0:
-        return 0
-    blocks = -(-count // BLOCK)
-    return 8 * (blocks - 1) + count * (LIMIT + 1 + numel.bit_length()) // 8 + blocks + 16
+def interpolative_bound(count: int, numel: int) -> int:
+    """Return an upper bound of the bytes that ``interpolative_encode`` writes for any ``count`` indices below ``numel``."""
+    # The numbers of one level choose from at most numel in all, so that equal shares take the most bits.
+    levels = [(count + 2**level) // 2 ** (level + 1) for level in range(count.bit_length())]
+    return sum(n * ((numel // n).bit_length() + 1) for n in levels) // 8 + 16 if count else 0
 
 
 def bitpack_bound(count: int) -> int:

@@ -15,8 +15,8 @@ from sparse_ring.kernels.base import (
     bitpack_bound,
     block16_bound,
     elias_fano_bound,
-    golomb_adaptive_bound,
     golomb_bound,
+    interpolative_bound,
 )
 
 MOST_ELEMENTS = 2**32 - 1
@@ -64,18 +64,18 @@ class CpuIndexCodes:
         status = self._native.golomb_decode(len(indices), payload, len(payload), numel, indices)
         _decoded(status, "Golomb-coded indices")
 
-    def golomb_adaptive_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
+    def interpolative_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
         """Encode indices; returns the bytes written."""
         need_numel(numel)
         n, size = len(indices), len(out)
-        result = self._native.golomb_adaptive_encode(n, indices, numel, size, out)
-        return _encoded(result, n, numel, size, golomb_adaptive_bound)
+        result = self._native.interpolative_encode(n, indices, numel, size, out)
+        return _encoded(result, n, numel, size, interpolative_bound)
 
-    def golomb_adaptive_decode(self, payload: Bytes, numel: int, indices: Indices) -> None:
+    def interpolative_decode(self, payload: Bytes, numel: int, indices: Indices) -> None:
         """Decode indices, distrusting the payload."""
         need_numel(numel)
-        status = self._native.golomb_adaptive_decode(len(indices), payload, len(payload), numel, indices)
-        _decoded(status, "adaptively Golomb-coded indices")
+        status = self._native.interpolative_decode(len(indices), payload, len(payload), numel, indices)
+        _decoded(status, "interpolatively coded indices")
 
     def bitpack_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
         """Encode indices; returns the bytes written."""
@@ -135,10 +135,10 @@ class CpuIndexCodes:
         size = self._native.golomb_size(len(indices), indices, numel)
         return size if size >= 0 else refuse_indices(numel)
 
-    def golomb_adaptive_size(self, indices: Indices, numel: int) -> int:
-        """Return the bytes of the adaptive Golomb code."""
+    def interpolative_size(self, indices: Indices, numel: int) -> int:
+        """Return the bytes of the interpolative code."""
         need_numel(numel)
-        size = self._native.golomb_adaptive_size(len(indices), indices, numel)
+        size = self._native.interpolative_size(len(indices), indices, numel)
         return size if size >= 0 else refuse_indices(numel)
 
     def bitpack_size(self, indices: Indices) -> int:

@@ -9,8 +9,8 @@ import numpy as np
 
 from sparse_ring.errors import MessageError
 from sparse_ring.kernels import reasons
-from sparse_ring.kernels import reference_adaptive as adaptive_codes
 from sparse_ring.kernels import reference_indices as gap_codes
+from sparse_ring.kernels import reference_interpolative as interpolative_codes
 from sparse_ring.kernels import reference_positions as position_codes
 from sparse_ring.kernels import reference_values as value_codes
 from sparse_ring.kernels.base import SPARE, Bytes, Floats, Halves, Indices
@@ -103,13 +103,13 @@ class ReferenceKernels:
         """Decode indices, distrusting the payload."""
         gap_codes.golomb_decode(payload, numel, indices)
 
-    def golomb_adaptive_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
+    def interpolative_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
         """Encode indices; returns the bytes written."""
-        return adaptive_codes.golomb_adaptive_encode(indices, numel, out)
+        return interpolative_codes.interpolative_encode(indices, numel, out)
 
-    def golomb_adaptive_decode(self, payload: Bytes, numel: int, indices: Indices) -> None:
+    def interpolative_decode(self, payload: Bytes, numel: int, indices: Indices) -> None:
         """Decode indices, distrusting the payload."""
-        adaptive_codes.golomb_adaptive_decode(payload, numel, indices)
+        interpolative_codes.interpolative_decode(payload, numel, indices)
 
     def bitpack_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
         """Encode indices; returns the bytes written."""
@@ -147,9 +147,9 @@ class ReferenceKernels:
         """Return the bytes of the Golomb code."""
         return gap_codes.golomb_size(indices, numel)
 
-    def golomb_adaptive_size(self, indices: Indices, numel: int) -> int:
-        """Return the bytes of the adaptive Golomb code."""
-        return adaptive_codes.golomb_adaptive_size(indices, numel)
+    def interpolative_size(self, indices: Indices, numel: int) -> int:
+        """Return the bytes of the interpolative code."""
+        return interpolative_codes.interpolative_size(indices, numel)
 
     def bitpack_size(self, indices: Indices) -> int:
         """Return the bytes of bit-packed gaps."""

@@ -20,8 +20,8 @@ from sparse_ring.kernels.base import (
     bitpack_bound,
     block16_bound,
     elias_fano_bound,
-    golomb_adaptive_bound,
     golomb_bound,
+    interpolative_bound,
 )
 
 EDGES = [
@@ -54,7 +54,7 @@ SPECIAL = np.array([0.0, -0.0, 1e-45, -1e-45, 1.1754942e-38, -1e-40, 3e38, -3e38
 
 BOUNDS: dict[str, Callable[[int, int], int]] = {
     "golomb": golomb_bound,
-    "golomb_adaptive": golomb_adaptive_bound,
+    "interpolative": interpolative_bound,
     "bitpack": lambda count, numel: bitpack_bound(count),
     "bitmap": bitmap_bound,
     "elias_fano": elias_fano_bound,

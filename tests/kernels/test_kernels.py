@@ -7,9 +7,9 @@ import pytest
 from sparse_ring.kernels.base import Kernels
 from sparse_ring.kernels.cpu import CpuKernels
 from sparse_ring.kernels.table import kernels_for
-from tests.contracts.kernel_adaptive import AdaptiveContract
 from tests.contracts.kernel_cases import IMPLEMENTATIONS, NATIVE
 from tests.contracts.kernel_decoders import DecoderContract
+from tests.contracts.kernel_interpolative import InterpolativeContract
 from tests.contracts.kernel_position_decoders import PositionDecoderContract
 from tests.contracts.kernel_twins import TwinContract
 from tests.contracts.kernels import KernelsContract
@@ -37,7 +37,7 @@ class TestPositionDecoders(PositionDecoderContract):
     pass
 
 
-class TestAdaptive(AdaptiveContract):
+class TestInterpolative(InterpolativeContract):
     pass
 
 
