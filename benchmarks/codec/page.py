@@ -63,7 +63,7 @@ GradSA (`benchmarks/codec/supports.npz`; `python -m benchmarks.codec --capture` 
 
 Real supports are not spread evenly: they crowd in the rows of live units and used bytes. The interpolative code follows that by
 itself, having no parameters; where supports are spread evenly it takes 2 to 5 % more than the limit, and `auto` takes golomb.
-What is left: a code that told how many indices each row, or each column, has, and then which, would take (before any rounding to bits)
+What is left: a code that told how many indices each row, or each column, has, and then which, would take (not rounded to bits)
 
 {table(*structure_rows(figures))}
 
