@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -124,11 +124,13 @@ def selector_steps(density: float, progress: Callable[[str], None]) -> dict[str,
     streams = {"numpy": stream.numpy_stream, "torch": stream.torch_stream}
     stream.numpy_stream()
     seconds: dict[str, list[float]] = {"selector": [], "numpy": [], "torch": []}
+    processor: dict[str, list[float]] = {name: [] for name in seconds}
     missed: list[int] = []
 
     def timed(name: str, call: Callable[[], Any]) -> Any:
-        start = time.perf_counter()
+        start, used = time.perf_counter(), time.thread_time()
         result = call()
+        processor[name].append(time.thread_time() - used)
         seconds[name].append(time.perf_counter() - start)
         return result
 
@@ -143,9 +145,14 @@ def selector_steps(density: float, progress: Callable[[str], None]) -> dict[str,
         if training.kernels.misses > before:
             missed.append(step)
         training.update(results["selector"])
+    hits = [step for step in range(STEPS) if step not in missed]
+
+    def share(times: dict[str, list[float]], steps: Sequence[int]) -> float:
+        streamed = min(sum(times[name][step] for step in steps) for name in streams)
+        return streamed / sum(times["selector"][step] for step in steps)
+
     fastest = min(streams, key=lambda name: sum(seconds[name]))
     size = STREAM_BYTES * ELEMENTS * STEPS / 1e9
-    hits = [second for step, second in enumerate(seconds["selector"]) if step not in missed]
     return {
         "density": density,
         "steps": STEPS,
@@ -153,8 +160,10 @@ def selector_steps(density: float, progress: Callable[[str], None]) -> dict[str,
         "loss": training.loss,
         "stream_gb_s": size / sum(seconds[fastest]),
         "selector_gb_s": size / sum(seconds["selector"]),
-        "hit_seconds": float(np.median(hits)),
+        "hit_seconds": float(np.median([seconds["selector"][step] for step in hits])),
         "miss_seconds": float(np.median([seconds["selector"][step] for step in missed])) if missed else None,
-        "share_of_totals": sum(seconds[fastest]) / sum(seconds["selector"]),
-        "share": ratio_of(seconds[fastest], seconds["selector"]),
+        "share_of_totals": share(seconds, range(STEPS)),
+        "share_of_processor": share(processor, range(STEPS)),
+        "hit_share_of_processor": share(processor, hits),
+        "share": ratio_of([seconds[fastest][step] for step in hits], [seconds["selector"][step] for step in hits]),
     }
