@@ -155,7 +155,7 @@ there; with few of them the mean excess as unit keeps outliers from moving them 
 
 `python -m benchmarks.values`: squared error over squared values of a million, where a code is stochastic its variance (ternary's
 scale is 2.5 standard deviations, with what it clips; two2's 1.5). `python -m benchmarks.kernels`: GB/s of float32 that are encoded
-(what receivers see is written besides) and decoded on one thread; copying them runs at {copying:.1f}.
+(what receivers see is written besides) and decoded on one thread, the fastest of 45 runs; copying them runs at {copying:.1f}.
 
 {whole(values["whole_errors"], kernels["whole_gigabytes"])}
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 
-def interleaved(
+def rounds(
     candidates: Mapping[str, Callable[[], object]],
     repeats: int,
     *,
     before: Callable[[], object] = lambda: None,
-) -> dict[str, float]:
-    """Return each candidate's median seconds over ``repeats`` rounds.
+) -> dict[str, list[float]]:
+    """Return each candidate's seconds in each of ``repeats`` rounds.
 
     Rounds alternate their order (A B, B A, …), so that a drift of the machine meets all candidates alike; ``before`` runs
     untimed ahead of each call, and one round warms up.
@@ -34,7 +34,24 @@ def interleaved(
             candidates[name]()
             if round_number:
                 seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(times) for name, times in seconds.items()}
+    return seconds
+
+
+def interleaved(
+    candidates: Mapping[str, Callable[[], object]],
+    repeats: int,
+    *,
+    before: Callable[[], object] = lambda: None,
+    summary: Callable[[Sequence[float]], float] = statistics.median,
+) -> dict[str, float]:
+    """Return each candidate's median seconds over ``repeats`` rounds, or what ``summary`` makes of them; see :func:`rounds`."""
+    return {name: summary(times) for name, times in rounds(candidates, repeats, before=before).items()}
+
+
+def ratio_of(numerators: Sequence[float], denominators: Sequence[float]) -> dict[str, float]:
+    """Return the median of the rounds' ratios, and what it exceeds with 95 % confidence."""
+    ratios = [a / b for a, b in zip(numerators, denominators, strict=True)]
+    return {"median": statistics.median(ratios), "at_least": lower_bound(ratios)}
 
 
 def lower_bound(values: Sequence[float], confidence: float = 0.95) -> float:

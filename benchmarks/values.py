@@ -3,9 +3,11 @@
     python -m benchmarks.values [--json PATH]
 
 The largest 1 % of 16 Mi elements of three distributions, and as parameters that stay dense all of 64 Ki. The figure is the squared
-error over the squared values: what error feedback has to keep (of unbiased codes it is the variance). Codes of whole
-gradients get whole ones: 1 Mi elements; ternary with the scale at 2.5 standard deviations, two2 at 1.5. Peers in the same run: the sign with one mean magnitude, and as
+error over the squared values: what error feedback has to keep. Peers in the same run: the sign with one mean magnitude, and as
 many uniform levels from the smallest to the largest magnitude as the levels' code has.
+
+The codes of whole gradients get 1 Mi elements: ternary with a scale of 2.5 standard deviations, two2 of 1.5. The figure of the
+stochastic ones is their variance, and of ternary also what it clips.
 """
 
 from __future__ import annotations

@@ -59,6 +59,9 @@ struct Kernels {
     // Encoders return the bytes written, decoders OK; size is the bytes of out or payload.
     int64_t (*golomb_encode)(int64_t n, const uint32_t* indices, int64_t numel, int64_t size, uint8_t* out);
     int64_t (*golomb_decode)(int64_t n, const uint8_t* payload, int64_t size, int64_t numel, uint32_t* indices);
+    int64_t (*interpolative_encode)(int64_t n, const uint32_t* indices, int64_t numel, int64_t size, uint8_t* out);
+    int64_t (*interpolative_decode)(int64_t n, const uint8_t* payload, int64_t size, int64_t numel,
+                                      uint32_t* indices);
     int64_t (*bitpack_encode)(int64_t n, const uint32_t* indices, int64_t numel, int64_t size, uint8_t* out);
     int64_t (*bitpack_decode)(int64_t n, const uint8_t* payload, int64_t size, int64_t numel, uint32_t* indices);
 
@@ -71,6 +74,7 @@ struct Kernels {
 
     // The bytes that the encoders would write for these indices, which are trusted to be strictly increasing.
     int64_t (*golomb_size)(int64_t n, const uint32_t* indices, int64_t numel);
+    int64_t (*interpolative_size)(int64_t n, const uint32_t* indices, int64_t numel);
     int64_t (*bitpack_size)(int64_t n, const uint32_t* indices);
     int64_t (*block16_size)(int64_t n, const uint32_t* indices);
 
@@ -120,6 +124,7 @@ void install_residual(Tables& tables);
 void install_reduce(Tables& tables);
 void install_golomb_encode(Tables& tables);
 void install_golomb_decode(Tables& tables);
+void install_interpolative(Tables& tables);
 void install_bitpack(Tables& tables);
 void install_bitmap(Tables& tables);
 void install_elias_fano(Tables& tables);

@@ -46,6 +46,11 @@ struct Unit {
 // The nearest integer, ties to even, of 0 <= x < 2^22: what is left of the mantissa after the addition.
 INLINE uint32_t nearest_integer(float x) { return bits_of(x + 0x1p23f) & 0x3FFFFF; }
 
+// min(x, 1) of x >= 0, whose bits are ordered as the values are: a comparison of floats would become a branch.
+INLINE float at_most_one(float x) {
+    return float_of(static_cast<uint32_t>(std::min(static_cast<int32_t>(bits_of(x)), int32_t{0x3F800000})));
+}
+
 // Digits: a sign and a level as bits, or as one of three.
 
 template <int Bits>
@@ -60,7 +65,7 @@ struct SignedBits {
 struct Trit {
     static constexpr uint32_t BASE = 3;
     static constexpr int PER_BYTE = 5;
-    static INLINE uint32_t digit(uint32_t level, uint32_t negative) { return level << negative; }
+    static INLINE uint32_t digit(uint32_t level, uint32_t negative) { return level + (level & negative); }
     static INLINE uint32_t level(uint32_t digit) { return (digit + 1) >> 1; }
     static INLINE uint32_t sign(uint32_t digit) { return digit >> 1 << 31; }
 };
@@ -69,7 +74,9 @@ struct Trit {
 
 template <int Highest>
 struct Linear {
-    static INLINE float at(uint32_t level) { return static_cast<float>(static_cast<int32_t>(level)) * (1.0f / Highest); }
+    static INLINE float at(uint32_t level) {
+        return static_cast<float>(static_cast<int32_t>(level)) * (1.0f / Highest);
+    }
 };
 
 template <int Highest>
@@ -82,7 +89,7 @@ template <int Highest>
 struct Stochastic : Linear<Highest> {
     static constexpr bool RANDOM = true;
     static INLINE uint32_t level(float x, uint32_t word) {
-        const float y = std::min(x, 1.0f) * static_cast<float>(Highest);
+        const float y = at_most_one(x) * static_cast<float>(Highest);
         const int32_t whole = static_cast<int32_t>(y);
         const float part = (y - static_cast<float>(whole)) * 0x1p24f;
         return static_cast<uint32_t>(whole + (static_cast<float>(static_cast<int32_t>(word >> 8)) < part));
@@ -117,7 +124,7 @@ struct Tree {
 
     static INLINE uint32_t level(float x, uint32_t) {
         uint32_t factor = bits_of(constants.factors[0]), offset = bits_of(constants.offsets[0]), last = 1;
-        // Constants are chosen by masked differences, which vectors can do, where looking up would take a load for each.
+        // Constants are chosen by masked differences, which vectors can do, where looking up would take loads.
         for (int f = 1; f < 7; ++f) {
             const uint32_t passed = 0u - static_cast<uint32_t>(x >= constants.borders[f]);
             factor += passed & (bits_of(constants.factors[f]) - bits_of(constants.factors[f - 1]));
@@ -221,9 +228,4 @@ struct Layout {
 template <class S>
 INLINE int64_t columns_of(int64_t values) {
     return (values + S::PER_BYTE - 1) / S::PER_BYTE;
-}
-
-template <class S>
-INLINE void values_of(int64_t n, const uint8_t* digits, Unit unit, float* values) {
-    for (int64_t i = 0; i < n; ++i) values[i] = S::value(digits[i], unit);
 }

@@ -13,6 +13,11 @@ INLINE Unit unit_of(const uint8_t* payload, int64_t block, float scale) {
 }
 
 template <class S>
+INLINE void values_of(int64_t n, const uint8_t* digits, Unit unit, float* values) {
+    for (int64_t i = 0; i < n; ++i) values[i] = S::value(digits[i], unit);
+}
+
+template <class S>
 INLINE void unpack(const uint8_t* next, uint8_t* digits) {
     for (int64_t j = 0; j < COLUMNS; ++j) {
         uint8_t byte = next[j];

@@ -13,7 +13,9 @@ struct Given {
 struct Largest {
     static INLINE Unit measure(int64_t n, const float* values, float) {
         int32_t largest = 0;  // magnitudes have no sign bit, and older vectors compare signed integers only
-        for (int64_t i = 0; i < n; ++i) largest = std::max(largest, static_cast<int32_t>(bits_of(values[i]) & MAGNITUDE));
+        for (int64_t i = 0; i < n; ++i) {
+            largest = std::max(largest, static_cast<int32_t>(bits_of(values[i]) & MAGNITUDE));
+        }
         return {float_of(static_cast<uint32_t>(largest)), 0.0f};
     }
 };
@@ -24,12 +26,15 @@ struct Norm {
     }
 };
 
+// All ones where the value is below zero; a choice by comparison would become a branch, and a coin decides which.
+INLINE uint32_t below_zero(float value) { return 0u - static_cast<uint32_t>(value < 0.0f); }
+
 struct Means {
     struct AboveZero {
-        static INLINE double of(float value) { return value < 0.0f ? 0.0 : static_cast<double>(value); }
+        static INLINE double of(float value) { return float_of(bits_of(value) & ~below_zero(value)); }
     };
     struct BelowZero {
-        static INLINE double of(float value) { return value < 0.0f ? -static_cast<double>(value) : 0.0; }
+        static INLINE double of(float value) { return float_of(bits_of(value) & below_zero(value) & MAGNITUDE); }
     };
 
     static INLINE float mean(double sum, int64_t n) {
@@ -68,30 +73,35 @@ INLINE void pack_rest(const uint8_t* digits, int64_t columns, uint8_t* out) {
     std::memcpy(out, bytes, static_cast<size_t>(columns));
 }
 
+// A whole chunk, whose first value has `index` in the frame.
 template <class S>
-INLINE void digits_of(const float* values, float divisor, uint32_t index, Key key, uint8_t* digits) {
+INLINE void encode_chunk(const float* values, Unit unit, float divisor, uint32_t index, Key key, uint8_t* digits,
+                         float* decoded) {
     for (uint32_t i = 0; i < S::CHUNK; ++i) {
         const uint32_t word = S::RANDOM ? random_word(index + i, key) : 0;
-        digits[i] = static_cast<uint8_t>(S::digit(values[i], divisor, word));
+        const uint32_t digit = S::digit(values[i], divisor, word);
+        digits[i] = static_cast<uint8_t>(digit);
+        decoded[i] = S::value(digit, unit);
     }
 }
 
-// The chunks of one block, whose first value is that of `index` in the frame.
+// The chunks of one block.
 template <class S>
-INLINE void encode_block(int64_t n, const float* values, Unit unit, int64_t index, Key key, uint8_t* out, float* decoded) {
+INLINE void encode_block(int64_t n, const float* values, Unit unit, int64_t index, Key key, uint8_t* out,
+                         float* decoded) {
     uint8_t digits[S::CHUNK];
     const float divisor = S::divisor(unit);
     int64_t i = 0;
     for (; i + S::CHUNK <= n; i += S::CHUNK, out += COLUMNS) {
-        digits_of<S>(values + i, divisor, static_cast<uint32_t>(index + i), key, digits);
-        values_of<S>(S::CHUNK, digits, unit, decoded + i);
+        encode_chunk<S>(values + i, unit, divisor, static_cast<uint32_t>(index + i), key, digits, decoded + i);
         pack<S>(digits, out);
     }
     if (i == n) return;
-    float rest[S::CHUNK] = {};  // the digit of zero is zero
-    std::memcpy(rest, values + i, static_cast<size_t>(n - i) * sizeof(float));
-    digits_of<S>(rest, divisor, static_cast<uint32_t>(index + i), key, digits);
-    values_of<S>(n - i, digits, unit, decoded + i);
+    float rest[S::CHUNK] = {}, rest_decoded[S::CHUNK];  // the digit of zero is zero
+    const size_t bytes = static_cast<size_t>(n - i) * sizeof(float);
+    std::memcpy(rest, values + i, bytes);
+    encode_chunk<S>(rest, unit, divisor, static_cast<uint32_t>(index + i), key, digits, rest_decoded);
+    std::memcpy(decoded + i, rest_decoded, bytes);
     pack_rest<S>(digits, columns_of<S>(n - i), out);
 }
 

@@ -18,6 +18,7 @@ const Tables& tables() {
         install_reduce(fresh);
         install_golomb_encode(fresh);
         install_golomb_decode(fresh);
+        install_interpolative(fresh);
         install_bitpack(fresh);
         install_bitmap(fresh);
         install_elias_fano(fresh);

@@ -23,6 +23,7 @@ from sparse_ring.encode.every import EveryIndex
 from sparse_ring.encode.float16 import Float16
 from sparse_ring.encode.float32 import Float32
 from sparse_ring.encode.golomb import Golomb
+from sparse_ring.encode.interpolative import Interpolative
 from sparse_ring.encode.levels import Int2, Int3, Int4, Int8, Levels
 from sparse_ring.encode.nothing import Nothing
 from sparse_ring.encode.sign import Sign
@@ -59,6 +60,7 @@ __all__ = [
     "Int3",
     "Int4",
     "Int8",
+    "Interpolative",
     "Levels",
     "Nothing",
     "One1",

@@ -15,6 +15,7 @@ from sparse_ring.encode.every import EveryIndex
 from sparse_ring.encode.float16 import Float16
 from sparse_ring.encode.float32 import Float32
 from sparse_ring.encode.golomb import Golomb
+from sparse_ring.encode.interpolative import Interpolative
 from sparse_ring.encode.levels import Int2, Int3, Int4, Int8
 from sparse_ring.encode.nothing import Nothing
 from sparse_ring.encode.sign import Sign
@@ -23,7 +24,7 @@ from sparse_ring.errors import ConfigError
 from sparse_ring.kernels.base import Kernels
 from sparse_ring.sparse import SparseGradient
 
-_POSITIONS = (Golomb(), Bitpack(), Bitmap(), EliasFano(), Block16())
+_POSITIONS = (Golomb(), Bitpack(), Bitmap(), EliasFano(), Block16(), Interpolative())
 _VALUES = (Float32(), Float16(), Sign(), BFloat16(), Int8(), Int4(), Int3(), Int2())
 _WHOLE = (Block8(), Tree8(), Qsgd2(), Qsgd4(), Qsgd8(), Ternary(), Four4(), Two2(), One1())
 

@@ -124,6 +124,7 @@ class OwnedGradient(GradientOperation):
                 self.gradient.fill(0.0)
             self._accumulate(link)
             self._frames = [self._coded(rank) for rank in range(link.size)]
+            link.metrics.value_bytes += sum(frame.size for frame in self._frames)
         except Exception as error:
             traceback.clear_frames(error.__traceback__)
             self._failure = error
@@ -140,6 +141,7 @@ class OwnedGradient(GradientOperation):
                 self._nonfinite = True
         link.metrics.nonfinite_frames += self._nonfinite
         link.metrics.sparse_elements += parameter.numel
+        link.metrics.kept_elements += 0 if self._nonfinite else parameter.numel
 
     def _coded(self, rank: int) -> Bytes:
         """Return the frame for a part's owner; what it will see takes the gradient's place, which is not needed any more."""

@@ -34,6 +34,12 @@ elias_fano (Elias, J. ACM 1974; Fano 1971)
 block16
     u32 number of blocks of 65,536 positions that hold an index; for each of them, in order, u16 number of the block and u16
     (indices in it - 1); then for each index its place in its block as u16.
+interpolative (Moffat and Stuiver, Information Retrieval 2000)
+    The indices ``x[1..count]`` level by level, ``x[0]`` being -1 and ``x[count + 1]`` numel: for each stride from the largest power
+    of two <= count down to 1, the odd multiples ``i`` of the stride. Their neighbours ``l = i - stride`` and
+    ``r = min(i + stride, count + 1)`` are known by then, so ``x[i]`` is one of ``n = x[r] - x[l] - (r - l - 1)`` numbers from
+    ``x[l] + i - l`` on; which, is written in centred truncated binary: with b = floor(log2 n), c = 2**(b+1) - n, the c numbers from
+    ``(n - c) // 2`` on take b bits. y = (number - (n - c) // 2) mod n as golomb writes ``gap % M``. All padded to a byte.
 
 Value codes:
 
@@ -160,6 +166,15 @@ class Kernels(FactorKernels, Protocol):
         Checks: M >= 1, directory lengths and ``last`` entries, every index < numel, padding bits zero.
         """
 
+    def interpolative_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
+        """Encode strictly increasing indices; returns the bytes written.
+
+        ``out`` holds ``interpolative_bound(count, numel)``.
+        """
+
+    def interpolative_decode(self, payload: Bytes, numel: int, indices: Indices) -> None:
+        """Decode exactly ``len(indices)`` indices; raises MessageError as ``golomb_decode``. ``numel`` is the encoder's."""
+
     def bitpack_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
         """Encode strictly increasing indices; returns the bytes written. ``out`` holds ``bitpack_bound(count)``."""
 
@@ -186,6 +201,9 @@ class Kernels(FactorKernels, Protocol):
 
     def golomb_size(self, indices: Indices, numel: int) -> int:
         """Return the bytes that ``golomb_encode`` would write for these strictly increasing indices below ``numel``."""
+
+    def interpolative_size(self, indices: Indices, numel: int) -> int:
+        """Return the bytes that ``interpolative_encode`` would write for these strictly increasing indices below ``numel``."""
 
     def bitpack_size(self, indices: Indices) -> int:
         """Return the bytes that ``bitpack_encode`` would write for these strictly increasing indices."""
@@ -264,6 +282,13 @@ def golomb_bound(count: int, numel: int) -> int:
 def golomb_modulus(count: int, numel: int) -> int:
     """Return the Golomb parameter M that the encoder uses for ``count`` >= 1 of ``numel`` elements."""
     return max(1, ((numel - count) * 45426 // 65536 + count // 2) // count)
+
+
+def interpolative_bound(count: int, numel: int) -> int:
+    """Return an upper bound of the bytes that ``interpolative_encode`` writes for any ``count`` indices below ``numel``."""
+    # The numbers of one level choose from at most numel in all, so that equal shares take the most bits.
+    levels = [(count + 2**level) // 2 ** (level + 1) for level in range(count.bit_length())]
+    return sum(n * ((numel // n).bit_length() + 1) for n in levels) // 8 + 16 if count else 0
 
 
 def bitpack_bound(count: int) -> int:

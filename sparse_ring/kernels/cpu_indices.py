@@ -16,6 +16,7 @@ from sparse_ring.kernels.base import (
     block16_bound,
     elias_fano_bound,
     golomb_bound,
+    interpolative_bound,
 )
 
 MOST_ELEMENTS = 2**32 - 1
@@ -62,6 +63,19 @@ class CpuIndexCodes:
         need_numel(numel)
         status = self._native.golomb_decode(len(indices), payload, len(payload), numel, indices)
         _decoded(status, "Golomb-coded indices")
+
+    def interpolative_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
+        """Encode indices; returns the bytes written."""
+        need_numel(numel)
+        n, size = len(indices), len(out)
+        result = self._native.interpolative_encode(n, indices, numel, size, out)
+        return _encoded(result, n, numel, size, interpolative_bound)
+
+    def interpolative_decode(self, payload: Bytes, numel: int, indices: Indices) -> None:
+        """Decode indices, distrusting the payload."""
+        need_numel(numel)
+        status = self._native.interpolative_decode(len(indices), payload, len(payload), numel, indices)
+        _decoded(status, "interpolatively coded indices")
 
     def bitpack_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
         """Encode indices; returns the bytes written."""
@@ -119,6 +133,12 @@ class CpuIndexCodes:
         """Return the bytes of the Golomb code."""
         need_numel(numel)
         size = self._native.golomb_size(len(indices), indices, numel)
+        return size if size >= 0 else refuse_indices(numel)
+
+    def interpolative_size(self, indices: Indices, numel: int) -> int:
+        """Return the bytes of the interpolative code."""
+        need_numel(numel)
+        size = self._native.interpolative_size(len(indices), indices, numel)
         return size if size >= 0 else refuse_indices(numel)
 
     def bitpack_size(self, indices: Indices) -> int:

@@ -145,7 +145,8 @@ def tree_level(x: NDArray[np.float32]) -> NDArray[np.uint8]:
     factors[0], offsets[0] = 1e6, 0  # below the lowest level is zero, not another decade
     decade = np.searchsorted(borders, x, side="right")
     levels = np.rint(x * factors[decade] + offsets[decade])
-    return np.minimum(levels, 2 ** (decade + 1) - 1).astype(np.uint8)
+    nearest: NDArray[np.uint8] = np.minimum(levels, 2 ** (decade + 1) - 1).astype(np.uint8)
+    return nearest
 
 
 def four_unit(count: int, total: float, squares: float, largest: np.float32) -> tuple[int, np.float32]:
@@ -172,4 +173,5 @@ def _mixed(x: NDArray[np.uint32]) -> NDArray[np.uint32]:
     x = x * np.uint32(0x85EBCA6B)
     x = x ^ (x >> np.uint32(13))
     x = x * np.uint32(0xC2B2AE35)
-    return x ^ (x >> np.uint32(16))
+    x = x ^ (x >> np.uint32(16))
+    return x

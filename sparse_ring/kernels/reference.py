@@ -10,6 +10,7 @@ import numpy as np
 from sparse_ring.errors import MessageError
 from sparse_ring.kernels import reasons
 from sparse_ring.kernels import reference_indices as gap_codes
+from sparse_ring.kernels import reference_interpolative as interpolative_codes
 from sparse_ring.kernels import reference_positions as position_codes
 from sparse_ring.kernels import reference_quantize as whole_codes
 from sparse_ring.kernels import reference_values as value_codes
@@ -118,6 +119,14 @@ class ReferenceKernels(ReferenceFactors):
         """Decode indices, distrusting the payload."""
         gap_codes.golomb_decode(payload, numel, indices)
 
+    def interpolative_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
+        """Encode indices; returns the bytes written."""
+        return interpolative_codes.interpolative_encode(indices, numel, out)
+
+    def interpolative_decode(self, payload: Bytes, numel: int, indices: Indices) -> None:
+        """Decode indices, distrusting the payload."""
+        interpolative_codes.interpolative_decode(payload, numel, indices)
+
     def bitpack_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
         """Encode indices; returns the bytes written."""
         return gap_codes.bitpack_encode(indices, numel, out)
@@ -153,6 +162,10 @@ class ReferenceKernels(ReferenceFactors):
     def golomb_size(self, indices: Indices, numel: int) -> int:
         """Return the bytes of the Golomb code."""
         return gap_codes.golomb_size(indices, numel)
+
+    def interpolative_size(self, indices: Indices, numel: int) -> int:
+        """Return the bytes of the interpolative code."""
+        return interpolative_codes.interpolative_size(indices, numel)
 
     def bitpack_size(self, indices: Indices) -> int:
         """Return the bytes of bit-packed gaps."""

@@ -88,7 +88,8 @@ def _unit(block: Floats, scheme: Scheme) -> list[np.float32]:
 
 
 def _mean(side: Floats, others_zero: Floats) -> np.float32:
-    return np.float32(sum_magnitudes(others_zero) / len(side) if len(side) else 0.0)
+    mean: np.float32 = np.float32(sum_magnitudes(others_zero) / len(side) if len(side) else 0.0)
+    return mean
 
 
 def _four(values: Floats) -> tuple[int, np.float32]:
@@ -112,28 +113,28 @@ def _digits(values: Floats, scheme: Scheme, units: Floats, table: int, key: int)
     if scheme.rounding == "side":
         return (values < 0).astype(np.uint8)
     scale = units[:, 0]
-    x: Floats = np.abs(values) / np.where(scale > 0, scale, np.float32(1))
+    divisor = np.where(scale > 0, scale, np.float32(1))
+    x: Floats = np.divide(np.abs(values), divisor, dtype=np.float32)
     level = _levels(x, scheme, table, key)
     negative = np.signbit(values).astype(np.uint8)
-    if scheme.base == 3:
-        return level << negative
-    return level | negative * np.uint8(scheme.base // 2)
+    digits: Digits = level << negative if scheme.base == 3 else level | negative * np.uint8(scheme.base // 2)
+    return digits
 
 
 def _levels(x: Floats, scheme: Scheme, table: int, key: int) -> Digits:
     if scheme is TREE8:
         return tree_level(x)
     if scheme is FOUR4:
-        magnitudes = level_magnitudes(scheme, table)
-        return np.searchsorted((magnitudes[:-1] + magnitudes[1:]) / 2, x, side="right").astype(np.uint8)
-    if scheme.rounding == "nearest":
-        return np.rint(x * np.float32(scheme.levels)).astype(np.uint8)
-    y = np.minimum(x, np.float32(1)) * np.float32(scheme.levels)
-    whole = np.trunc(y)
+        table_magnitudes = level_magnitudes(scheme, table)
+        midpoints = (table_magnitudes[:-1] + table_magnitudes[1:]) / np.float32(2)
+        return np.searchsorted(midpoints, x, side="right").astype(np.uint8)
+    y: Floats = np.minimum(x, np.float32(1)) * np.float32(scheme.levels)
+    whole: Floats = np.rint(y) if scheme.rounding == "nearest" else np.trunc(y)
+    level: Digits = whole.astype(np.uint8)
     if scheme.rounding == "stochastic":
         drawn = (random_words(len(x), key) >> np.uint32(8)).astype(np.float32)
-        whole = whole + (drawn < (y - whole) * np.float32(2**24))
-    return whole.astype(np.uint8)
+        level += drawn < (y - whole) * np.float32(2**24)
+    return level
 
 
 def _values(digits: Digits, scheme: Scheme, units: Floats, table: int) -> Floats:
@@ -142,7 +143,7 @@ def _values(digits: Digits, scheme: Scheme, units: Floats, table: int) -> Floats
     half = scheme.base // 2
     level = (digits + 1) >> 1 if scheme.base == 3 else digits & np.uint8(half - 1)
     negative = digits > 1 if scheme.base == 3 else digits >= half
-    magnitude = units[:, 0] * level_magnitudes(scheme, table)[level]
+    magnitude: Floats = units[:, 0] * level_magnitudes(scheme, table)[level]
     return np.where(negative, -magnitude, magnitude)
 
 

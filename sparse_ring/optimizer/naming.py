@@ -87,5 +87,5 @@ def group_recipe(number: int, group: Mapping[str, Any], default: Recipe) -> Reci
         return recipe
     if not any(field.name == DENSITY_KEY for field in fields(recipe)):
         raise ValueError(f"Parameter group {number} has density={density}, but {recipe!r} has none.")
-    settings: dict[str, Any] = {DENSITY_KEY: density}
-    return replace(recipe, **settings)
+    asked: dict[str, Any] = {DENSITY_KEY: density}
+    return replace(recipe, **asked)

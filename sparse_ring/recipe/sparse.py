@@ -20,8 +20,8 @@ class SelectingRecipe(MessageRecipe):
     """A recipe whose parameters are selected, coded and gathered as messages.
 
     indices
-        Name of the index code: ``"golomb"`` (default), ``"elias_fano"``, ``"bitpack"``, ``"bitmap"``, ``"block16"``; ``"auto"``
-        takes the smallest frame by frame.
+        Name of the index code: ``"golomb"`` (default), ``"interpolative"`` (fewer bits where positions are clustered, slower),
+        ``"elias_fano"``, ``"bitpack"``, ``"bitmap"``, ``"block16"``; ``"auto"`` takes the smallest frame by frame.
     values
         Name of the value code: ``"float32"`` (lossless: receivers see what was selected, bit for bit), ``"float16"`` (default),
         ``"bfloat16"``, ``"int8"``, ``"int4"``, ``"int3"``, ``"int2"``, ``"sign"``. What the coding loses stays in the residual.

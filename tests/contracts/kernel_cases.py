@@ -21,6 +21,7 @@ from sparse_ring.kernels.base import (
     block16_bound,
     elias_fano_bound,
     golomb_bound,
+    interpolative_bound,
 )
 
 EDGES = [
@@ -53,6 +54,7 @@ SPECIAL = np.array([0.0, -0.0, 1e-45, -1e-45, 1.1754942e-38, -1e-40, 3e38, -3e38
 
 BOUNDS: dict[str, Callable[[int, int], int]] = {
     "golomb": golomb_bound,
+    "interpolative": interpolative_bound,
     "bitpack": lambda count, numel: bitpack_bound(count),
     "bitmap": bitmap_bound,
     "elias_fano": elias_fano_bound,

@@ -196,7 +196,7 @@ class TwinContract:
             payloads.append(out[: getattr(kernels, f"{code}_encode")(indices, numel, out)])
         assert_same_bits(*payloads)
         rng = np.random.default_rng(seed)
-        for _ in range(4 * bool(len(indices))):
+        for _ in range(4 * bool(len(payloads[0]))):
             damaged = payloads[0].copy()
             damaged[rng.integers(0, len(damaged), 2)] ^= (1 << rng.integers(0, 8, 2)).astype(np.uint8)
             assert verdict(native, code, damaged, numel, len(indices)) == verdict(

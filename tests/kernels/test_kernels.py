@@ -11,6 +11,7 @@ from tests.contracts.kernel_cases import IMPLEMENTATIONS, NATIVE
 from tests.contracts.kernel_chunks import ChunkContract, ChunkTwinContract
 from tests.contracts.kernel_decoders import DecoderContract
 from tests.contracts.kernel_factors import FactorContract, FactorTwinContract
+from tests.contracts.kernel_interpolative import InterpolativeContract
 from tests.contracts.kernel_position_decoders import PositionDecoderContract
 from tests.contracts.kernel_quantize import QuantizeContract
 from tests.contracts.kernel_twins import TwinContract
@@ -40,6 +41,10 @@ class TestPositionDecoders(PositionDecoderContract):
 
 
 class TestQuantize(QuantizeContract):
+    pass
+
+
+class TestInterpolative(InterpolativeContract):
     pass
 
 
