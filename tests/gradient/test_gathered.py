@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,10 +12,19 @@ from hypothesis import strategies as st
 from sparse_ring.config import Config
 from sparse_ring.errors import MessageError, MismatchError
 from sparse_ring.gradient import OptimizerStep, Pipeline, pipeline_of
-from sparse_ring.recipe import GradSA, TopK
+from sparse_ring.recipe import DGC, ChunkTopK, GradSA, TopK
 from tests.helpers import run_ranks
 
 F = np.float32
+KINDS = [
+    TopK,
+    GradSA,
+    DGC,
+    ChunkTopK,
+    partial(TopK, scope="model"),
+    partial(GradSA, compensation="taylor_adaptive+history"),
+    partial(GradSA, compensation="taylor", momentum="global"),
+]
 SHAPES = [(7,), (40, 30), (1, 1), (16, 4, 3, 3), (200,)]
 
 
@@ -37,18 +47,18 @@ def train(session, recipe, seed, steps=3, average=True, skipped=frozenset()):
         handles = {}
         for number in order:
             absent = (session.rank, number) in skipped
-            settings = OptimizerStep(step, 0.9, average=average)
+            settings = OptimizerStep(step, 0.9, learning_rate=0.1, average=average)
             operation = parameters[number].operation(gradients[number], settings, absent)
             handles[number] = session.submit(operation)
         results.append([handles[number].wait() for number in range(len(SHAPES))])
     return results, parameters
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=40)
 @given(
     size=st.integers(1, 4),
     seed=st.integers(0, 2**31),
-    kind=st.sampled_from([TopK, GradSA]),
+    kind=st.sampled_from(KINDS),
     density=st.sampled_from([0.01, 0.3, 1.0]),
     indices=st.sampled_from(["golomb", "auto"]),
     values=st.sampled_from(["float32", "float16", "sign", "bfloat16", "int8", "int3"]),
