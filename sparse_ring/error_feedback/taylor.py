@@ -21,6 +21,8 @@ _KEPT, _EPSILON = 0.95, 1e-7
 class Taylor(Compensation):
     """``r[i] += strength * r[i]**2 * dw[i]`` with ``dw = -learning_rate * aggregate``, at the touched positions.
 
+    No element moves by more than itself: beyond that the first order says nothing, and r would feed on itself. [ours]
+
     strength
         DC-ASGD's lambda.
     """
@@ -37,7 +39,9 @@ class Taylor(Compensation):
         waiting = residual[at]
         with np.errstate(all="ignore"):
             moved = np.float32(-applied.learning_rate) * applied.aggregate[at]
-            corrected = waiting + np.float32(self.strength(waiting)) * (waiting * waiting) * moved
+            correction = np.float32(self.strength(waiting)) * (waiting * waiting) * moved
+            largest = np.abs(waiting)
+            corrected = waiting + np.clip(correction, -largest, largest)
         residual[at] = np.where(np.isfinite(corrected), corrected, waiting)
 
     def strength(self, waiting: Floats) -> float:
@@ -58,7 +62,10 @@ class AdaptiveTaylor(Taylor):
 
     def strength(self, waiting: Floats) -> float:
         """Take note of what waits, and return lambda."""
-        now = np.float32(np.square(waiting.astype(np.float64)).mean())
+        with np.errstate(over="ignore"):
+            now = np.float32(np.square(waiting.astype(np.float64)).mean())
+        if not np.isfinite(now):
+            return 0.0
         if self.mean_square is None:
             self.mean_square = now
         else:

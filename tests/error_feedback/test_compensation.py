@@ -39,9 +39,9 @@ def applied(aggregate, touched, sent=(), learning_rate=0.5, momentum=0.0):
 
 def test_taylor_moves_what_waits_where_weights_have_moved():
     waiting = floats(1, -2, 3, 4)
-    Taylor(2.0).apply(waiting, applied(floats(4, -8, 0, 99), touched=[0, 1, 2]))
-    # dw = -0.5 * aggregate = (-2, 4, 0): r + 2 * r**2 * dw; the last was not touched.
-    assert waiting.tolist() == [1 - 4, -2 + 32, 3, 4]
+    Taylor(0.25).apply(waiting, applied(floats(4, -2, 0, 99), touched=[0, 1, 2]))
+    # dw = -0.5 * aggregate = (-2, 1, 0): r + 0.25 * r**2 * dw; the last was not touched.
+    assert waiting.tolist() == [1 - 0.5, -2 + 1, 3, 4]
 
 
 def test_a_position_that_two_ranks_sent_is_corrected_once():
@@ -70,16 +70,22 @@ def test_adaptive_strength_follows_the_mean_square():
     # The mean of 1 and 49 at first; then 0.95 of that and 0.05 of 81.
     assert taylor.mean_square == 25
     assert taylor.strength(floats(9)) == 3.0 / float(np.sqrt(np.float64(F(0.95) * F(25) + F(1 - 0.95) * F(81)) + 1e-7))
-    taylor = AdaptiveTaylor(3.0)
+    taylor = AdaptiveTaylor(0.5)
     waiting = floats(4)
     taylor.apply(waiting, applied(floats(2), touched=[0]))
-    assert waiting == F(4) + F(3.0 / float(np.sqrt(16 + 1e-7))) * F(16) * F(-1)
+    assert waiting == F(4) + F(0.5 / float(np.sqrt(16 + 1e-7))) * F(16) * F(-1)
 
 
-def test_what_would_overflow_stays_as_it_is():
-    waiting = floats(1e30, 1)
-    Taylor(1.0).apply(waiting, applied(floats(0, 1), touched=[0, 1]))
-    assert waiting.tolist() == [float(F(1e30)), 0.5]
+def test_nothing_moves_by_more_than_itself():
+    waiting = floats(4, -4, 1e30, 1e30)
+    Taylor(1.0).apply(waiting, applied(floats(1, 1, -1, 0), touched=[0, 1, 2, 3]))
+    # Corrections of -8, -8, more than float32 holds, and infinity times zero.
+    assert waiting.tolist() == [0, -8, float(F(1e30) * 2), float(F(1e30))]
+    waiting = floats(3e38, 1)
+    taylor = AdaptiveTaylor(1.0)
+    taylor.apply(waiting, applied(floats(-1, -1), touched=[0, 1]))
+    assert waiting.tolist() == [float(F(3e38)), 1]
+    assert taylor.mean_square is None
 
 
 def test_history_is_added_where_this_rank_did_not_send():

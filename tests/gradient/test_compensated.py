@@ -86,7 +86,8 @@ class Twin:
             strength = self.recipe.adaptive_strength / float(np.sqrt(np.float64(self.mean_square) + 1e-7))
         r = self.residual[touched]
         with np.errstate(over="ignore", invalid="ignore"):
-            corrected = r + F(strength) * (r * r) * (F(-LEARNING_RATE) * aggregate[touched])
+            correction = F(strength) * (r * r) * (F(-LEARNING_RATE) * aggregate[touched])
+            corrected = r + np.minimum(np.maximum(correction, -np.abs(r)), np.abs(r))
         self.residual[touched] = np.where(np.isfinite(corrected), corrected, r)
 
 
