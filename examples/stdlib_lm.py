@@ -4,6 +4,7 @@ sparse-ring-run -np 2 python examples/stdlib_lm.py --checkpoint checkpoints --re
 """
 
 import argparse
+import dataclasses
 import sysconfig
 from pathlib import Path
 
@@ -20,7 +21,7 @@ CONTEXT, WIDTH, HEADS, LAYERS = 128, 128, 4, 2
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", choices=list(RECIPES), default="topk")
-    parser.add_argument("--density", type=float, default=0.01, help="fraction of the elements sent (sparse recipes)")
+    parser.add_argument("--density", type=float, default=0.01, help="fraction of the elements sent, where a recipe has one")
     parser.add_argument("--steps", type=int, default=1200, help="train up to this step")
     parser.add_argument("--batch", type=int, default=16, help="pieces of text a step, over all ranks")
     parser.add_argument("--seed", type=int, default=0, help="weights and choice of pieces")
@@ -61,8 +62,8 @@ def main() -> None:
     hvd.init()
     torch.manual_seed(args.seed)
     (train, validation), model = library(), GPT()
-    settings = {"density": args.density} if args.recipe in ("topk", "gradsa") else {}
-    recipe = recipe_named(args.recipe, **settings)
+    has_density = "density" in {field.name for field in dataclasses.fields(RECIPES[args.recipe])}
+    recipe = recipe_named(args.recipe, **({"density": args.density} if has_density else {}))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
     optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), compression=recipe)
     first = 0

@@ -143,9 +143,9 @@ struct Geometric {
     static constexpr float magnitudes[TABLES][COUNT] = {
         {0, 143 / 1024.f, 198 / 1024.f, 275 / 1024.f, 382 / 1024.f, 531 / 1024.f, 737 / 1024.f, 1},
         {0, 85 / 1024.f, 128 / 1024.f, 194 / 1024.f, 294 / 1024.f, 446 / 1024.f, 676 / 1024.f, 1},
-        {0, 48 / 1024.f, 80 / 1024.f, 133 / 1024.f, 221 / 1024.f, 369 / 1024.f, 614 / 1024.f, 1},
+        {0, 25 / 1024.f, 47 / 1024.f, 87 / 1024.f, 161 / 1024.f, 299 / 1024.f, 553 / 1024.f, 1},
     };
-    static constexpr double from[TABLES] = {0, 1.75, 2.25}, reach[TABLES] = {2.625, 4.375, 6.5};
+    static constexpr double from[TABLES] = {0, 1.75, 2.25}, reach[TABLES] = {2.625, 4.375, 16};
 };
 
 template <int Table>

@@ -13,7 +13,8 @@ import pytest
 from sparse_ring import session
 from sparse_ring.config import Torchrun, torchrun
 from sparse_ring.errors import ConfigError, SparseRingError
-from sparse_ring.transport import torch_world, world
+from sparse_ring.transport import world
+from sparse_ring.transport.torch_distributed import world as torch_world
 from tests.helpers import run_mpi, run_torch, start_torch
 from tests.ops.suite import CHECKS
 

@@ -96,16 +96,16 @@ TWO2 = Scheme(number=15, name="two2", base=4, block=0, scales=0, rounding="zero"
 ONE1 = Scheme(number=16, name="one1", base=2, block=4096, scales=2, rounding="side", levels=0)
 SCHEMES = (BLOCK8, TREE8, QSGD2, QSGD4, QSGD8, TERNARY, FOUR4, TWO2, ONE1)
 
-# four4: magnitudes in units of T / 1024, geometric with ratio 0.72, 0.66 and 0.60.
+# four4: magnitudes in units of T / 1024, geometric with ratio 0.72, 0.66 and 0.54.
 FOUR_TABLES = (
     (0, 143, 198, 275, 382, 531, 737, 1024),
     (0, 85, 128, 194, 294, 446, 676, 1024),
-    (0, 48, 80, 133, 221, 369, 614, 1024),
+    (0, 25, 47, 87, 161, 299, 553, 1024),
 )
 # From which n * sum of squares / (sum of magnitudes)**2 on a table is taken, n counting what is not zero, and T in units of
 # the root mean square. Normal values have 1.57, those of a Laplace distribution 2.0, of Student's with 3 degrees 2.47.
 FOUR_FROM = (0.0, 1.75, 2.25)
-FOUR_REACH = (2.625, 4.375, 6.5)
+FOUR_REACH = (2.625, 4.375, 16.0)
 
 _DECADES = np.arange(7)
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from sparse_ring.config import Config, Launched, launched, torchrun, torchrun_is_complete
 from sparse_ring.errors import SparseRingError
-from sparse_ring.transport import torch_world
 from sparse_ring.transport.base import Transport
 from sparse_ring.transport.threads import ThreadWorld
-from sparse_ring.transport.torch_world import check_ranks
+from sparse_ring.transport.torch_distributed import world as torch_world
+from sparse_ring.transport.torch_distributed.world import check_ranks
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def start_world(comm: Any = None, asked_for: str = "auto", config: Config | None
 
     Raises ConfigError where torchrun's variables are incomplete, SparseRingError where an MPI launcher and torchrun
     contradict each other, or torch.distributed is asked for without either start; StallError and RankLostError as
-    ``torch_world.join``.
+    ``torch_distributed.world.join``.
     """
     kind = _choice(comm, asked_for)
     if kind == "c10d":

@@ -13,8 +13,8 @@ import numpy as np
 import torch.distributed as dist
 
 from sparse_ring.errors import MessageError, RankLostError
-from sparse_ring.transport.c10d import C10dTransport
-from sparse_ring.transport.gloo_peer import EAGER_BYTES
+from sparse_ring.transport.torch_distributed.c10d import C10dTransport
+from sparse_ring.transport.torch_distributed.peer import EAGER_BYTES
 from tests.contracts.transport import CASES, finish, pattern
 
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

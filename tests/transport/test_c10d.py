@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from sparse_ring.config import Config
 from sparse_ring.errors import ConfigError, RankLostError, StallError
-from sparse_ring.transport.c10d import C10dTransport
+from sparse_ring.transport.torch_distributed.c10d import C10dTransport
 from tests.contracts.transport import CASES
 from tests.helpers import run_torch, start_torch
 

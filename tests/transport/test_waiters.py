@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from sparse_ring.transport.waiters import Waiters
+from sparse_ring.transport.torch_distributed.waiters import Waiters
 
 
 def test_jobs_do_not_queue_behind_one_that_blocks_and_threads_are_used_again() -> None:

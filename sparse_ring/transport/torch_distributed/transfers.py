@@ -10,7 +10,7 @@ import torch
 
 from sparse_ring.errors import MessageError, SparseRingError
 from sparse_ring.transport.base import Bytes, Transfer
-from sparse_ring.transport.gloo_peer import FOREVER
+from sparse_ring.transport.torch_distributed.peer import FOREVER
 
 # gloo's tag of rests is this + their message's; the heads have the one below.
 FIRST_TAG = 1

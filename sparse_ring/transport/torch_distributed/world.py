@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from sparse_ring.config import Config, settings_before_init, torchrun
 from sparse_ring.errors import SparseRingError
 from sparse_ring.transport.base import Transport
-from sparse_ring.transport.meeting import connect, gather
+from sparse_ring.transport.torch_distributed.meeting import connect, gather
 
 PREFIX = "sparse_ring"
 # In the store: the rank that has aborted the job.
@@ -70,7 +70,7 @@ def join(comm: Any = None, config: Config | None = None) -> _World:
     if is_initialized():
         import torch.distributed as distributed
 
-        from sparse_ring.transport.borrowed_store import BorrowedStore
+        from sparse_ring.transport.torch_distributed.borrowed_store import BorrowedStore
 
         dist: Any = distributed
         borrowed = BorrowedStore(dist.distributed_c10d._get_default_store())
@@ -90,7 +90,7 @@ def transport(comm: Any = None, config: Config | None = None) -> Transport:
     """
     import torch.distributed as distributed
 
-    from sparse_ring.transport.c10d import C10dTransport
+    from sparse_ring.transport.torch_distributed.c10d import C10dTransport
 
     dist: Any = distributed
     world = join()
@@ -114,7 +114,7 @@ def transport(comm: Any = None, config: Config | None = None) -> Transport:
 
 def abort(code: int) -> None:
     """End this process; ranks that are not connected with it yet find its number in the store."""
-    from sparse_ring.transport.c10d import end_process
+    from sparse_ring.transport.torch_distributed.c10d import end_process
 
     if _current is not None:
         with contextlib.suppress(Exception):

@@ -31,10 +31,10 @@ from typing import Any
 from sparse_ring.config import Config
 from sparse_ring.errors import ConfigError, RankLostError, SparseRingError
 from sparse_ring.transport.base import Bytes, Transfer, Transport
-from sparse_ring.transport.gloo_peer import EAGER_BYTES, FOREVER, GlooPeer
-from sparse_ring.transport.gloo_transfers import FIRST_TAG, GlooReceive, GlooSend, tensor_on
-from sparse_ring.transport.meeting import GONE, gather
-from sparse_ring.transport.waiters import Waiters
+from sparse_ring.transport.torch_distributed.meeting import GONE, gather
+from sparse_ring.transport.torch_distributed.peer import EAGER_BYTES, FOREVER, GlooPeer
+from sparse_ring.transport.torch_distributed.transfers import FIRST_TAG, GlooReceive, GlooSend, tensor_on
+from sparse_ring.transport.torch_distributed.waiters import Waiters
 
 LOGGER = logging.getLogger(__name__)
 

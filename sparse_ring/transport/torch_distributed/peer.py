@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from sparse_ring.transport.base import Bytes
-from sparse_ring.transport.waiters import Waiters
+from sparse_ring.transport.torch_distributed.waiters import Waiters
 
 LOGGER = logging.getLogger(__name__)
 
