@@ -4,6 +4,7 @@ torchrun --nproc-per-node 2 examples/ddp.py --recipe gradsa --density 0.01
 """
 
 import argparse
+import dataclasses
 
 import torch
 import torch.distributed as dist
@@ -34,8 +35,9 @@ def main() -> None:
     model = DistributedDataParallel(network())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
-    settings = {"density": args.density} if args.recipe in ("topk", "gradsa") else {}
-    sparse_ring.ddp.register(model, optimizer, compression=recipe_named(args.recipe, **settings))
+    has_density = "density" in {field.name for field in dataclasses.fields(RECIPES[args.recipe])}
+    recipe = recipe_named(args.recipe, **({"density": args.density} if has_density else {}))
+    sparse_ring.ddp.register(model, optimizer, compression=recipe)
 
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, args.steps, cycle_momentum=False)
     for _ in range(args.steps):

@@ -21,7 +21,9 @@ CONTEXT, WIDTH, HEADS, LAYERS = 128, 128, 4, 2
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", choices=list(RECIPES), default="topk")
-    parser.add_argument("--density", type=float, default=0.01, help="fraction of the elements sent, where a recipe has one")
+    parser.add_argument(
+        "--density", type=float, default=0.01, help="fraction of the elements sent, where a recipe has one"
+    )
     parser.add_argument("--steps", type=int, default=1200, help="train up to this step")
     parser.add_argument("--batch", type=int, default=16, help="pieces of text a step, over all ranks")
     parser.add_argument("--seed", type=int, default=0, help="weights and choice of pieces")

@@ -17,11 +17,10 @@ from sparse_ring import ddp
 from tests.optimizer.models import batch_of, flat, loss_of, model_of
 
 RECIPES = [
-    hvd.Dense(),
-    hvd.BF16(),
-    hvd.TopK(density=0.1, minimum_elements=10),
+    hvd.Dense(), hvd.BF16(), hvd.TopK(density=0.1, minimum_elements=10), hvd.Int8(minimum_elements=10, exchange="owners"),
+    hvd.CLTK(density=0.05, minimum_elements=10), hvd.PowerSGD(rank=1, minimum_elements=10),
     hvd.GradSA(density=0.05, minimum_elements=10, warmup_steps=4),
-]
+]  # fmt: skip
 # Small enough for a bucket a parameter, so that DDP rebuilds them in another order after the first step.
 BUCKET_MB = 0.001
 

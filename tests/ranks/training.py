@@ -8,7 +8,11 @@ from tests.optimizer.models import distance, flat
 from tests.optimizer.test_mathematics import alone, together
 from tests.optimizer.test_overlap import left_before_backward_ended
 
-RECIPES = [hvd.Dense(), hvd.BF16(), hvd.TopK(density=0.1), hvd.GradSA(density=0.05, warmup_steps=4)]
+# One of each way, and the signs, which are counted.
+RECIPES = [
+    hvd.Dense(), hvd.BF16(), hvd.TopK(density=0.1), hvd.GradSA(density=0.05, warmup_steps=4), hvd.SignSGD(),
+    hvd.TernGrad(minimum_elements=1024), hvd.Int8(), hvd.CLTK(density=0.05), hvd.RandomK(density=0.05), hvd.PowerSGD(rank=2),
+]  # fmt: skip
 
 
 def main() -> None:
