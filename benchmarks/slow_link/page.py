@@ -86,8 +86,9 @@ def accuracy(figures: dict[str, Any]) -> str:
     sooner = "\n".join(f"* {best}: {m / ours[best]:.2f} times as soon as {arm}" for arm, m in peers.items())
     return (
         "## Time to 97 % test accuracy, 4 hosts at 100 Mbit/s\n\n`python -m benchmarks.slow_link.accuracy --json "
-        "docs/results/slow-link.json`. Each arm's learning rate is the best of three, on a seed of its own, without a link; "
-        "then the clock runs from the first step on. *Steps* and *seconds* by seed; two evaluations in a row must reach it.\n\n"
+        "docs/results/slow-link.json`, 32 images a rank and step.\nEach arm's learning rate is the best of three, on a seed "
+        "of its own, without a link; then the clock runs from the first step on.\nSteps by seed; two evaluations in a row "
+        "must reach it. While the last seed ran, the machine had other work, for all arms alike.\n\n"
         + table(["arm", "learning rate", "steps", "median seconds"], lines)
         + f"\n\n{sooner}\n\n{final(figures['final'])}"
     )
@@ -109,7 +110,7 @@ def final(runs: list[dict[str, Any]]) -> str:
     steps = len(runs[0]["accuracies"]) * 5
     return (
         f"After {steps} steps with the same learning rates and schedules, {seeds} paired seeds, {dense} has "
-        f"{mean(by_arm[dense]):.2f} % of the test images right, and\n\n" + "\n".join(lines) + "\n"
+        f"{mean(by_arm[dense]):.2f} % of\nthe test images right, and\n\n" + "\n".join(lines) + "\n"
     )
 
 
