@@ -1,4 +1,4 @@
-// Values as halves of a power-of-two scale.
+// Values as halves of a power-of-two scale; conversion between float and half.
 #include <algorithm>
 
 #include "common.h"
@@ -64,8 +64,47 @@ int64_t decode(int64_t n, const Half* payload, float scale, float* values) {
     return finite(scale) && decode_rest(0, n, payload, scale, values) == 0 ? OK : NOT_FINITE;
 }
 
+// As half_of, for any value: what is too large becomes infinite, NaN stays NaN (quiet, its upper bits kept).
+INLINE uint16_t any_half_of(float value) {
+    const uint32_t sign = bits_of(value) >> 16 & 0x8000u, magnitude = bits_of(value) & MAGNITUDE;
+    if (magnitude > INFINITE) return static_cast<uint16_t>(sign | 0x7E00u | (magnitude >> 13 & 0x3FFu));
+    if (magnitude >= 0x477FF000u) return static_cast<uint16_t>(sign | 0x7C00u);
+    return half_of(value);
+}
+
+INLINE float any_float_of(uint16_t half) {
+    const bool nan = (half & 0x7FFFu) > 0x7C00u;
+    return float_of(bits_of(float_of_half(half)) | (nan ? 0x00400000u : 0u));
+}
+
+void narrow(int64_t n, const float* x, Half* out) {
+    for (int64_t i = 0; i < n; ++i) store<uint16_t>(out + i, any_half_of(x[i]));
+}
+
+void widen(int64_t n, const Half* x, float* out) {
+    for (int64_t i = 0; i < n; ++i) out[i] = any_float_of(load<uint16_t>(x + i));
+}
+
 #if SPARSE_RING_X86
 constexpr int LANES = 8;
+
+AVX2 void narrow_avx2(int64_t n, const float* x, Half* out) {
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        const __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), halves);
+    }
+    narrow(n - i, x + i, out + i);
+}
+
+AVX2 void widen_avx2(int64_t n, const Half* x, float* out) {
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i));
+        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(halves));
+    }
+    widen(n - i, x + i, out + i);
+}
 
 AVX2 float encode_avx2(int64_t n, const float* values, Half* out, float* decoded) {
     const float scale = scale_of(n, values);
@@ -104,8 +143,12 @@ AVX2 int64_t decode_avx2(int64_t n, const Half* payload, float scale, float* val
 void install_float16(Tables& tables) {
     install<&Kernels::float16_encode, encode>(tables);
     install<&Kernels::float16_decode, decode>(tables);
+    install<&Kernels::float32_to_float16, narrow>(tables);
+    install<&Kernels::float16_to_float32, widen>(tables);
 #if SPARSE_RING_X86
     tables.avx2.float16_encode = tables.avx512.float16_encode = encode_avx2;
     tables.avx2.float16_decode = tables.avx512.float16_decode = decode_avx2;
+    tables.avx2.float32_to_float16 = tables.avx512.float32_to_float16 = narrow_avx2;
+    tables.avx2.float16_to_float32 = tables.avx512.float16_to_float32 = widen_avx2;
 #endif
 }

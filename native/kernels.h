@@ -93,6 +93,8 @@ struct Kernels {
     int64_t (*quantize_decode)(int64_t n, const uint8_t* payload, int64_t scheme, float scale, float* values);
     void (*float32_to_bfloat16)(int64_t n, const float* x, Half* out);
     void (*bfloat16_to_float32)(int64_t n, const Half* x, float* out);
+    void (*float32_to_float16)(int64_t n, const float* x, Half* out);
+    void (*float16_to_float32)(int64_t n, const Half* x, float* out);
 
     // n is rows * columns. A matrix lies row after row, a factor column after column, rank >= 1 of them.
     void (*skinny_right)(int64_t n, const float* matrix, int64_t rows, int64_t columns, int64_t rank,

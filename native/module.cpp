@@ -206,6 +206,8 @@ PyObject* table_module(const char* name) {
         METHOD(quantize_decode, "n, payload, scheme, scale, values"),
         METHOD(float32_to_bfloat16, "n, x, out"),
         METHOD(bfloat16_to_float32, "n, x, out"),
+        METHOD(float32_to_float16, "n, x, out"),
+        METHOD(float16_to_float32, "n, x, out"),
         METHOD(skinny_right, "n, matrix, rows, columns, rank, factor, out"),
         METHOD(skinny_left, "n, matrix, rows, columns, rank, factor, out"),
         METHOD(skinny_outer, "n, left, right, rows, columns, rank, residual, out"),

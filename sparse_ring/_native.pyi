@@ -171,6 +171,10 @@ class Table:
     @staticmethod
     def bfloat16_to_float32(n: int, x: NDArray[np.uint16], out: NDArray[np.float32], /) -> None: ...
     @staticmethod
+    def float16_to_float32(n: int, x: NDArray[np.uint16], out: NDArray[np.float32], /) -> None: ...
+    @staticmethod
+    def float32_to_float16(n: int, x: NDArray[np.float32], out: NDArray[np.uint16], /) -> None: ...
+    @staticmethod
     def skinny_right(
         n: int,
         matrix: NDArray[np.float32],

@@ -28,7 +28,11 @@ class Exchanges:
         self.bfloat16 = BFloat16Wire(kernels)
         self.messages = MessageMesh()
         self._remembered: dict[Hashable, Any] = {}
-        self._dense = {"native": DenseRing(), "bfloat16": DenseRing(self.bfloat16), "float16": DenseRing(Float16Wire())}
+        self._dense = {
+            "native": DenseRing(),
+            "bfloat16": DenseRing(self.bfloat16),
+            "float16": DenseRing(Float16Wire(kernels)),
+        }
 
     def dense(self, wire: str) -> DenseRing:
         """Return the ring for a wire format. Raises ConfigError for an unknown name."""

@@ -62,38 +62,39 @@ class NativeWire(WireFormat):
 
 
 class Float16Wire(WireFormat):
-    """IEEE half precision travels; partial results are float32, rounded to nearest even at each hop. Carries ``float32``.
+    """IEEE half precision travels (bits in ``uint16``); partial results are float32, rounded to nearest even at each hop.
 
-    What exceeds 65,504 becomes infinite, as it does in torch's own float16 hook.
+    Carries ``float32``. What exceeds 65,504 becomes infinite, as it does in torch's own float16 hook.
     """
 
     name = "float16"
 
-    def __init__(self) -> None:
+    def __init__(self, kernels: Kernels) -> None:
+        self._kernels = kernels
         self._sum = np.empty(0, dtype=np.float32)
 
     def dtype(self, array: np.dtype[Any]) -> np.dtype[Any]:
-        """``float16`` for float32 arrays; ValueError for others."""
+        """``uint16`` for float32 arrays; ValueError for others."""
         if array != np.float32:
             raise ValueError(f"a float16 wire carries float32, not {array}; use the native wire.")
-        return np.dtype(np.float16)
+        return np.dtype(np.uint16)
 
     def pack(self, part: NDArray[Any], wire: NDArray[Any]) -> None:
         """Round."""
-        np.copyto(wire, part, casting="same_kind")
+        self._kernels.float32_to_float16(part, wire)
 
     def accumulate(self, part: NDArray[Any], wire: NDArray[Any], op: str) -> None:
         """Widen, reduce in float32, round."""
         if len(self._sum) < len(wire):
             self._sum = np.empty(len(wire), np.float32)
         total = self._sum[: len(wire)]
-        np.copyto(total, wire)
+        self._kernels.float16_to_float32(wire, total)
         REDUCTIONS[op](total, part, out=total)
-        np.copyto(wire, total, casting="same_kind")
+        self._kernels.float32_to_float16(total, wire)
 
     def unpack(self, wire: NDArray[Any], part: NDArray[Any]) -> None:
         """Widen."""
-        np.copyto(part, wire)
+        self._kernels.float16_to_float32(wire, part)
 
 
 class BFloat16Wire(WireFormat):

@@ -254,6 +254,12 @@ class Kernels(FactorKernels, Protocol):
     def bfloat16_to_float32(self, x: Halves, out: Floats) -> None:
         """Widen exactly."""
 
+    def float32_to_float16(self, x: Floats, out: Halves) -> None:
+        """Round to nearest even; beyond 65,504 infinite, NaN stays NaN (quiet, sign and upper bits kept)."""
+
+    def float16_to_float32(self, x: Halves, out: Floats) -> None:
+        """Widen exactly; NaN becomes quiet."""
+
     def crc32(self, data: Bytes, start: int = 0) -> int:
         """CRC-32 (IEEE 802.3, as zlib) of ``data``, continuing from ``start``."""
 

@@ -118,3 +118,15 @@ class CpuValueCodes:
         n = len(x)
         need("out", len(out), n)
         self._native.bfloat16_to_float32(n, x, out)
+
+    def float32_to_float16(self, x: Floats, out: Halves) -> None:
+        """Round to half precision."""
+        n = len(x)
+        need("out", len(out), n)
+        self._native.float32_to_float16(n, x, out)
+
+    def float16_to_float32(self, x: Halves, out: Floats) -> None:
+        """Widen half precision."""
+        n = len(x)
+        need("out", len(out), n)
+        self._native.float16_to_float32(n, x, out)

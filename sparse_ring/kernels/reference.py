@@ -252,6 +252,21 @@ class ReferenceKernels(ReferenceFactors):
         """Widen bfloat16."""
         out.view(np.uint32)[:] = x.astype(np.uint32) << 16
 
+    @np.errstate(all="ignore")
+    def float32_to_float16(self, x: Floats, out: Halves) -> None:
+        """Round to half precision."""
+        bits = x.view(np.uint32)
+        nan = bits >> 16 & 0x8000 | 0x7E00 | bits >> 13 & 0x3FF
+        out[:] = np.where(np.isnan(x), nan, x.astype(np.float16).view(np.uint16))
+
+    @np.errstate(all="ignore")
+    def float16_to_float32(self, x: Halves, out: Floats) -> None:
+        """Widen half precision."""
+        halves = x.astype(np.uint32)
+        nan = (halves & 0x8000) << 16 | 0x7FC00000 | (halves & 0x3FF) << 13
+        wide = x.view(np.float16).astype(np.float32).view(np.uint32)
+        out.view(np.uint32)[:] = np.where((halves & 0x7FFF) > 0x7C00, nan, wide)
+
     def crc32(self, data: Bytes, start: int = 0) -> int:
         """CRC-32 of ``data``, continuing from ``start``."""
         return zlib.crc32(data.data, start)

@@ -187,6 +187,22 @@ class TwinContract:
         assert_same_bits(widened.view(np.uint32), expected_widened.view(np.uint32))
 
     @examples
+    @given(seed=seeds)
+    def test_halves_of_any_bits(self, native: Kernels, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        x = rng.integers(0, 2**32, 1000, dtype=np.uint32).view(np.float32)
+        x[::2] = rng.standard_normal(500) * 10.0 ** rng.uniform(-9, 6, 500)
+        halves, expected = np.zeros(1000, np.uint16), np.zeros(1000, np.uint16)
+        native.float32_to_float16(x, halves)
+        REFERENCE.float32_to_float16(x, expected)
+        assert_same_bits(halves, expected)
+        every = np.arange(1 << 16, dtype=np.uint16)
+        widened, expected_widened = np.zeros(1 << 16, np.float32), np.zeros(1 << 16, np.float32)
+        native.float16_to_float32(every, widened)
+        REFERENCE.float16_to_float32(every, expected_widened)
+        assert_same_bits(widened.view(np.uint32), expected_widened.view(np.uint32))
+
+    @examples
     @given(case=coded_supports, seed=seeds)
     def test_index_codes_and_damage(self, native: Kernels, case: tuple[str, tuple[Indices, int]], seed: int) -> None:
         code, (indices, numel) = case

@@ -83,6 +83,21 @@ class ValueContract:
         kernels.bfloat16_to_float32(out, widened)
         assert widened.view(np.uint32).tolist() == [half << 16 for half in out.tolist()]
 
+    def test_halves_round_to_nearest_even_and_overflow_to_infinity(self, kernels: Kernels) -> None:
+        bits = u32(
+            0x3F801000, 0x3F803000, 0x3F801001, 0x80000000, 0x477FEFFF, 0x477FF000, 0x7F800000, 0x7F800001, 0xFFFFFFFF,
+            0x33000000, 0x33000001, 0x387FC000, 0xFF800000, 1,
+        )  # fmt: skip
+        expected = [
+            0x3C00, 0x3C02, 0x3C01, 0x8000, 0x7BFF, 0x7C00, 0x7C00, 0x7E00, 0xFFFF, 0, 1, 0x03FF, 0xFC00, 0,
+        ]  # fmt: skip
+        out = np.zeros(14, np.uint16)
+        kernels.float32_to_float16(bits.view(np.float32), out)
+        assert out.tolist() == expected
+        widened = np.zeros(4, np.float32)
+        kernels.float16_to_float32(np.array([0x3C01, 0x0001, 0x7C01, 0xFC00], np.uint16), widened)
+        assert widened.view(np.uint32).tolist() == [0x3F802000, 0x33800000, 0x7FC02000, 0xFF800000]
+
     def test_halves_may_lie_at_odd_addresses(self, kernels: Kernels) -> None:
         buffer, decoded, seen = np.zeros(41, np.uint8), np.zeros(20, np.float32), np.zeros(20, np.float32)
         halves = buffer[1:].view(np.uint16)
@@ -92,6 +107,9 @@ class ValueContract:
         assert_same_bits(seen, values)
         kernels.float32_to_bfloat16(values, halves)
         kernels.bfloat16_to_float32(halves, seen)
+        assert_same_bits(seen, values)
+        kernels.float32_to_float16(values, halves)
+        kernels.float16_to_float32(halves, seen)
         assert_same_bits(seen, values)
 
     def test_bfloat16_values_stay_finite(self, kernels: Kernels) -> None:

@@ -28,6 +28,7 @@ def test_the_numbers_on_the_wire_never_change():
     assert {number: code.name for number, code in VALUE_CODES.items()} == {
         0: "float32", 1: "float16", 2: "sign", 3: "bfloat16", 4: "int8", 5: "int4", 6: "int3", 7: "int2",
         8: "block8", 9: "tree8", 10: "qsgd2", 11: "qsgd4", 12: "qsgd8", 13: "ternary", 14: "four4", 15: "two2", 16: "one1",
+        32: "nothing",
     }  # fmt: skip
 
 

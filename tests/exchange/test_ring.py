@@ -68,7 +68,7 @@ def test_float16_wire_rounds_at_each_hop(size: int, lengths: list[int], seed: in
         with np.errstate(over="ignore"):
             return values.astype(np.float16).astype(np.float32)
 
-    check_reduce(lambda: DenseRing(Float16Wire(), segment_bytes=16, window_bytes=64), inputs, "Sum", to_float16)
+    check_reduce(lambda: DenseRing(Float16Wire(KERNELS), segment_bytes=16, window_bytes=64), inputs, "Sum", to_float16)
 
 
 @pytest.mark.parametrize("size", [2, 3])

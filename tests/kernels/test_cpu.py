@@ -122,6 +122,8 @@ BAD: dict[str, tuple[str, Callable[[CpuKernels], Any]]] = {
     "sign out": ("out has 2 elements, but must have 3", lambda k: k.sign_encode(f(), b(2), f())),
     "sign decoded": ("decoded has 19", lambda k: k.sign_encode(f(), b(3), f(19))),
     "bfloat16 out": ("out has 19", lambda k: k.float32_to_bfloat16(f(), h(19))),
+    "float16 narrowed out": ("out has 19", lambda k: k.float32_to_float16(f(), h(19))),
+    "float16 widened out": ("out has 19", lambda k: k.float16_to_float32(h(), f(19))),
     "widened out": ("out has 19", lambda k: k.bfloat16_to_float32(h(), f(19))),
 }
 
