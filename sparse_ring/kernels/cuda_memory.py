@@ -1,0 +1,108 @@
+"""Arrays on the device and back: what is copied, and where kernels are launched.
+
+An argument that lies on the device already (``__cuda_array_interface__``, as torch's CUDA tensors have it) is used where it is. A host
+array is copied over before the kernels, and back after them where it is an output. Temporary arrays stay on the device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import cuda
+from numpy.typing import NDArray
+
+from sparse_ring.kernels.cuda_warp import ITEMS, MOST_BLOCKS, THREADS, TILE, configured
+
+
+def empty(shape: int | tuple[int, int], dtype: Any) -> Any:
+    """Return a new array on the device, contents undefined."""
+    return cuda.device_array(shape, dtype)
+
+
+def _is_on_device(array: Any) -> bool:
+    return getattr(array, "__cuda_ndarray__", False) or hasattr(array, "__cuda_array_interface__")
+
+
+def _resident(name: str, array: Any, dtype: Any) -> Any:
+    """The device array itself; raises ValueError where kernels could not use it."""
+    if not getattr(array, "__cuda_ndarray__", False):
+        array = cuda.as_cuda_array(array)
+    _check(name, array.dtype, len(array.shape), bool(array.is_c_contiguous()), dtype)
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if interface is not None and (interface["data"][0] or 0) % np.dtype(dtype).itemsize:
+        raise ValueError(f"{name} must lie at an address that is a multiple of its elements' size on the device.")
+    return array
+
+
+def _check(name: str, dtype: Any, dimensions: int, contiguous: bool, expected: Any) -> None:
+    if dtype != np.dtype(expected) or dimensions != 1 or not contiguous:
+        raise ValueError(f"{name} must be a 1-D contiguous array of {np.dtype(expected)} in native byte order.")
+
+
+def _host(name: str, array: Any, dtype: Any) -> NDArray[Any]:
+    host = np.asarray(array)
+    _check(name, host.dtype, host.ndim, host.flags.c_contiguous, dtype)
+    return host
+
+
+def on_device(name: str, array: Any, dtype: Any) -> Any:
+    """Return the array on the device: itself, or a copy of a host array. ValueError names it where its type is another."""
+    if _is_on_device(array):
+        return _resident(name, array, dtype)
+    host = _host(name, array, dtype)
+    copied = empty(len(host), dtype)
+    if len(host):
+        copied.copy_to_device(np.array(host))  # once more on the host: the driver wants aligned memory, a message has none
+    return copied
+
+
+def room_for(name: str, array: Any, dtype: Any) -> Any:
+    """Return where to write an output: the array itself on the device, or a new one for ``bring_back``."""
+    if _is_on_device(array):
+        return _resident(name, array, dtype)
+    host = _host(name, array, dtype)
+    if not host.flags.writeable:
+        raise ValueError(f"{name} must be a writable array.")
+    return empty(len(host), dtype)
+
+
+def bring_back(source: Any, target: Any, count: int | None = None) -> None:
+    """Copy the first ``count`` elements, all by default, to a host array; nothing to do where it lies on the device."""
+    count = len(target) if count is None else count
+    if count and not _is_on_device(target):
+        target[:count] = source[:count].copy_to_host()
+
+
+def give(source: Any, target: Any) -> None:
+    """Copy all of a device array to an output, wherever that lies."""
+    if _is_on_device(target):
+        if len(target):
+            _resident("the output", target, source.dtype).copy_to_device(source)
+    else:
+        bring_back(source, target)
+
+
+def on_host(array: Any) -> NDArray[Any]:
+    """Return the array's elements on the host: itself, or a copy."""
+    if not _is_on_device(array):
+        return np.asarray(array)
+    array = array if getattr(array, "__cuda_ndarray__", False) else cuda.as_cuda_array(array)
+    host: NDArray[Any] = array.copy_to_host() if len(array) else np.empty(0, array.dtype)
+    return host
+
+
+def tiles(length: int) -> int:
+    """Return how many blocks have a tile of so many elements each."""
+    return -(-length // TILE)
+
+
+def strides(length: int) -> int:
+    """Return how many blocks stride over so many elements."""
+    return min(MOST_BLOCKS, -(-length // (THREADS * ITEMS)))
+
+
+def launch(kernel: Any, blocks: int, *arguments: Any, threads: int = THREADS) -> None:
+    """Run a kernel; nothing where there are no blocks."""
+    if blocks:
+        configured(kernel, blocks, threads)(*arguments)
