@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 
 import pytest
 
-SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+from tests.gpu.turns import take_turns
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _frequent_switches() -> Iterator[None]:
-    """The simulator polls its threads in a busy loop; it is to give way at once to those it waits for."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(before)
+def _threads_take_turns() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        take_turns(monkeypatch)
+        yield
