@@ -24,9 +24,8 @@ test: lint simulated
 simulated: venv
 	NUMBA_ENABLE_CUDASIM=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/gpu
 
-# What the CUDA kernels compile to, with the toolkit's compilers from wheels (some 100 MB); no GPU is needed.
+# What the CUDA kernels compile to, by the toolkit's compilers, which come as wheels; no GPU is needed.
 ptx: venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints-cpu.txt -e '.[ptx]'
 	$(BIN)/python -m benchmarks.ptx --page docs/results/ptx.md
 
 lint: venv

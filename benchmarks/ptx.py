@@ -31,7 +31,9 @@ FORBIDDEN = {
     "a fused multiply-add on floats": re.compile(rf"\b(fma|mad)\.\S*{FLOATS}\b"),
     "an atomic operation": re.compile(r"\b(atom|red)\.\S+"),
     "flushing or approximating": re.compile(r"\b\S*\.(ftz|approx)\S*"),
-    "arithmetic without explicit rounding": re.compile(rf"\b(add|sub|mul|div|sqrt|rcp)\.(?!rn\.{FLOATS}\b)(\w+\.)*{FLOATS}\b"),
+    "arithmetic without explicit rounding": re.compile(
+        rf"\b(add|sub|mul|div|sqrt|rcp)\.(?!rn\.{FLOATS}\b)(\w+\.)*{FLOATS}\b"
+    ),
 }
 FUSED_IN_MACHINE_CODE = re.compile(r"\b[FDH]FMA\S*")
 
@@ -48,7 +50,6 @@ class Compiled:
     spilled_bytes: int | None = None
     shared_bytes: int | None = None
     machine_instructions: int | None = None
-    fused: int | None = None
 
 
 def kernels() -> dict[str, tuple[object, str]]:
@@ -62,7 +63,7 @@ def ptx_of(function: object, signature: str, target: int) -> str:
     capability = divmod(target, 10)
     # For the functions that a kernel calls, Numba asks the device that it runs on; here is none.
     device = SimpleNamespace(compute_capability=capability)
-    with mock.patch("numba.cuda.dispatcher.get_current_device", lambda: device):
+    with mock.patch("numba.cuda.dispatcher.get_current_device", return_value=device):
         text: str = cuda.compile(function, signature, device=False, abi="numba", cc=capability)[0]
     return text
 
@@ -93,6 +94,12 @@ def _number(pattern: str, text: str) -> int:
     return int(found.group(1)) if found else 0
 
 
+def assembled(ptx: str, target: int) -> dict[str, int]:
+    """Return the figures of ``Compiled`` that ptxas and nvdisasm give, where they are there."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _assembled(ptx, target, Path(folder))
+
+
 def _assembled(ptx: str, target: int, folder: Path) -> dict[str, int]:
     ptxas, nvdisasm = tool("ptxas"), tool("nvdisasm")
     if ptxas is None:
@@ -114,18 +121,17 @@ def _assembled(ptx: str, target: int, folder: Path) -> dict[str, int]:
 
 def compile_all() -> Iterator[Compiled]:
     """Compile every kernel for every architecture."""
-    with tempfile.TemporaryDirectory() as folder:
-        for name, (function, signature) in sorted(kernels().items()):
-            for target in TARGETS:
-                ptx = ptx_of(function, signature, target)
-                instructions = len(re.findall(r"^\t[a-z@].*;", ptx, re.MULTILINE))
-                yield Compiled(
-                    kernel=name,
-                    target=target,
-                    instructions=instructions,
-                    faults=faults_of(ptx),
-                    **_assembled(ptx, target, Path(folder)),
-                )
+    for name, (function, signature) in sorted(kernels().items()):
+        for target in TARGETS:
+            ptx = ptx_of(function, signature, target)
+            instructions = len(re.findall(r"^\t[a-z@].*;", ptx, re.MULTILINE))
+            figures = assembled(ptx, target)
+            # An exact quotient or root is a sequence of fused operations in machine code, and nothing else may be one.
+            expected = re.search(r"\b(div|sqrt)\.rn", ptx) is not None
+            fused = ("a fused operation in machine code",) if figures.pop("fused", 0) and not expected else ()
+            yield Compiled(
+                kernel=name, target=target, instructions=instructions, faults=(*faults_of(ptx), *fused), **figures
+            )
 
 
 def main() -> int:

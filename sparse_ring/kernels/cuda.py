@@ -2,11 +2,11 @@
 
 Needs ``pip install sparse_ring[cuda]`` and a device, or numba's simulator (NUMBA_ENABLE_CUDASIM=1).
 
-What is copied: an argument that lies on the device (``__cuda_array_interface__``: torch's CUDA tensors, Numba's and CuPy's arrays) is used
-where it lies. A host array goes over before the kernels of a call and, where it is an output, comes back after them;
-its length counts, not how much of it a kernel reads. Results that are numbers come back always: counts, scales, sizes, and the
-flags of each check, a few kilobytes at most. From a payload on the device, its header, its directory and its last byte
-come to the host, where they are checked.
+What is copied: an argument that lies on the device (``__cuda_array_interface__``: torch's CUDA tensors, Numba's and CuPy's arrays)
+is used where it lies. A host array that a kernel reads goes over whole, before the kernels of a call; one that is written comes
+back after them, as far as it was written. Results that are numbers come back always: counts, scales, sizes, and the flags of
+each check, a few kilobytes at most (the k-th magnitude takes eight rounds of at most 128 KiB). From a payload on the device, its
+header, its directory and its last byte come to the host, where they are checked.
 """
 
 from __future__ import annotations

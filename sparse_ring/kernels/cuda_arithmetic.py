@@ -32,7 +32,8 @@ from sparse_ring.kernels.cuda_warp import (
 def rounded(value: float) -> np.float32:
     """Return the float32 nearest to ``value``."""
     with np.errstate(over="ignore"):
-        return np.float32(value)
+        nearest: np.float32 = np.float32(value)
+        return nearest
 
 
 def float_bits(value: float) -> int:

@@ -87,7 +87,15 @@ def _element_byte(gap: Any, modulus: Any, width: Any, shift: Any) -> Any:
 
 @kernel("uint32[::1], int64, int64, int64, int64[::1], int64, int64[::1], int64, uint8[::1]")
 def write_golomb(
-    indices: Any, length: Any, modulus: Any, width: Any, starts: Any, blocks: Any, byte_starts: Any, begin: Any, out: Any
+    indices: Any,
+    length: Any,
+    modulus: Any,
+    width: Any,
+    starts: Any,
+    blocks: Any,
+    byte_starts: Any,
+    begin: Any,
+    out: Any,
 ) -> None:
     """Write the blocks, which begin at byte ``begin``, a byte a thread."""
     for byte in range(first_place(), byte_starts[blocks], stride()):
@@ -182,9 +190,7 @@ class CudaGolomb:
         size = begin + last_of(byte_starts, blocks + 1)
         to = room_for("out", out, np.uint8)
         launch(write_golomb_head, strides(begin), at, modulus, blocks, sizes, to)
-        launch(
-            write_golomb, strides(size - begin), at, length, modulus, width, starts, blocks, byte_starts, begin, to
-        )
+        launch(write_golomb, strides(size - begin), at, length, modulus, width, starts, blocks, byte_starts, begin, to)
         bring_back(to, out, size)
         return size
 

@@ -153,7 +153,8 @@ def _levels_fit(low: Any, scale: np.float32, table: Any) -> bool:
 
 @np.errstate(all="ignore")
 def _scale(values: Any, low: np.float32, high: np.float32, bits: int) -> np.float32:
-    if bits == 8:
-        return high - low
-    mean = np.float32(max(0.0, sum_of_magnitudes(values) / len(values) - float(low)))
-    return min(mean, (LARGEST_FLOAT - low) / np.float32(8))
+    scale: np.float32 = high - low
+    if bits != 8:
+        mean = np.float32(max(0.0, sum_of_magnitudes(values) / len(values) - float(low)))
+        scale = min(mean, (LARGEST_FLOAT - low) / np.float32(8))
+    return scale

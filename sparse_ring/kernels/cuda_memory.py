@@ -1,7 +1,7 @@
 """Arrays on the device and back: what is copied, and where kernels are launched.
 
-An argument that lies on the device already (``__cuda_array_interface__``, as torch's CUDA tensors have it) is used where it is. A host
-array is copied over before the kernels, and back after them where it is an output. Temporary arrays stay on the device.
+An argument that lies on the device already (``__cuda_array_interface__``, as torch's CUDA tensors have it) is used where it is. A
+host array is copied over before the kernels, and back after them where it is an output. Temporary arrays stay on the device.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def on_device(name: str, array: Any, dtype: Any) -> Any:
     host = _host(name, array, dtype)
     copied = empty(len(host), dtype)
     if len(host):
-        copied.copy_to_device(np.array(host))  # once more on the host: the driver wants aligned memory, a message has none
+        copied.copy_to_device(
+            np.array(host)
+        )  # once more on the host: the driver wants aligned memory, a message has none
     return copied
 
 

@@ -166,4 +166,3 @@ def _check_ends(payload: Bytes, begin: int, low_bits: int, last: int) -> None:
         refuse(ELIAS_FANO, reasons.PADDING)
     if begin + last // 8 + 1 != len(payload):
         refuse(ELIAS_FANO, reasons.TRAILING)
-

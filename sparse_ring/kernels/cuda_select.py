@@ -13,6 +13,8 @@ import numpy as np
 from numba import cuda
 
 from sparse_ring.kernels.base import SPARE, Floats, Indices
+from sparse_ring.kernels.cpu_indices import need_numel
+from sparse_ring.kernels.cpu_values import need
 from sparse_ring.kernels.cuda_arithmetic import CudaArithmetic, float_bits
 from sparse_ring.kernels.cuda_memory import bring_back, empty, launch, on_device, room_for, strides, tiles
 from sparse_ring.kernels.cuda_scan import last_of, scan
@@ -31,8 +33,6 @@ from sparse_ring.kernels.cuda_warp import (
     sync,
     thread_number,
 )
-from sparse_ring.kernels.cpu_indices import need_numel
-from sparse_ring.kernels.cpu_values import need
 
 DIGIT_BITS = 4
 DIGITS = 1 << DIGIT_BITS

@@ -113,7 +113,7 @@ def sum_in_order(values: Any, length: Any, sums: Any) -> None:
         if thread == 0:
             moved = moves[bits & 1, 0]
             inside = (bits & ((1 << FRACTION_BITS) - 1)) + moved < 1 << FRACTION_BITS
-            if inside and 0 < exponent and exponent < LARGEST_EXPONENT:
+            if inside and exponent > 0 and exponent < LARGEST_EXPONENT:
                 state[0] = double_of(bits + moved)
             else:
                 total = state[0]

@@ -36,7 +36,9 @@ def _cuda(known: str) -> Kernels:
     try:
         from numba import cuda
     except ImportError:
-        raise ConfigError("SPARSE_RING_KERNELS", "cuda", f"{known}: Numba is missing (pip install 'sparse-ring[cuda]')") from None
+        raise ConfigError(
+            "SPARSE_RING_KERNELS", "cuda", f"{known}: Numba is missing (pip install 'sparse-ring[cuda]')"
+        ) from None
     if not cuda.is_available():
         raise ConfigError("SPARSE_RING_KERNELS", "cuda", f"{known}: Numba finds no CUDA device")
     from sparse_ring.kernels.cuda import CudaKernels

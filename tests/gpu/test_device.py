@@ -61,7 +61,9 @@ def test_a_refused_payload_leaves_the_output_alone() -> None:
 @pytest.mark.parametrize("case", [case for case in BAD if "signed" not in case])
 def test_bad_arguments_are_refused_by_name(case: str) -> None:
     match, call = BAD[case]
-    with pytest.raises(ValueError, match=match.replace("be a writable .* uint16", "be a 1-D contiguous array of uint16")):
+    with pytest.raises(
+        ValueError, match=match.replace("be a writable .* uint16", "be a 1-D contiguous array of uint16")
+    ):
         call(KERNELS)  # type: ignore[arg-type]
 
 

@@ -18,7 +18,7 @@ from numba.cuda.simulator.kernel import BlockManager
 from numba.cuda.simulator.kernelapi import Dim3, FakeCUDAShared
 
 
-class Aborted(Exception):
+class AbortedError(Exception):
     """Another thread of the block has failed."""
 
 
@@ -59,7 +59,7 @@ class Turn(threading.Thread):
         self.back.release()
         self.mine.acquire()
         if self.aborted:
-            raise Aborted
+            raise AbortedError
 
 
 POOL: list[Turn] = []
