@@ -163,12 +163,12 @@ class CudaArithmetic:
         """Accumulate, and return the residual on the device."""
         length, blocks = len(gradient), strides(len(gradient))
         need("residual", len(residual), length)
-        g, r = on_device("gradient", gradient, np.float32), on_device("residual", residual, np.float32)
+        g, r = on_device("gradient", gradient, np.float32), on_device("residual", residual, np.float32, writable=True)
         if velocity is None:
             launch(accumulate_plain, blocks, g, r)
         else:
             need("velocity", len(velocity), length)
-            u, form = on_device("velocity", velocity, np.float32), accumulate_momentum
+            u, form = on_device("velocity", velocity, np.float32, writable=True), accumulate_momentum
             launch(accumulate_nesterov if nesterov else form, blocks, g, u, r, rounded(momentum))
             bring_back(u, velocity)
         bring_back(r, residual)
@@ -185,11 +185,11 @@ class CudaArithmetic:
             need("velocity", len(velocity), numel)
         at = _indices_below(indices, numel)
         v, d = on_device("values", values, np.float32), on_device("decoded", decoded, np.float32)
-        r = on_device("residual", residual, np.float32)
+        r = on_device("residual", residual, np.float32, writable=True)
+        u = None if velocity is None else on_device("velocity", velocity, np.float32, writable=True)
         launch(keep_unsent, blocks, at, v, d, r)
         bring_back(r, residual)
         if velocity is not None:
-            u = on_device("velocity", velocity, np.float32)
             launch(clear_sent, blocks, at, u)
             bring_back(u, velocity)
 
@@ -197,14 +197,14 @@ class CudaArithmetic:
         """Add scaled values at the indices."""
         need("values", len(values), len(indices))
         at, v = _indices_below(indices, len(out)), on_device("values", values, np.float32)
-        o = on_device("out", out, np.float32)
+        o = on_device("out", out, np.float32, writable=True)
         launch(scatter_scaled, strides(len(indices)), at, v, rounded(scale), o)
         bring_back(o, out)
 
     def add_scaled(self, out: Floats, values: Floats, scale: float) -> None:
         """Add scaled values everywhere."""
         need("out", len(out), len(values))
-        v, o = on_device("values", values, np.float32), on_device("out", out, np.float32)
+        v, o = on_device("values", values, np.float32), on_device("out", out, np.float32, writable=True)
         launch(add_product, strides(len(values)), v, rounded(scale), o)
         bring_back(o, out)
 
@@ -216,7 +216,7 @@ class CudaArithmetic:
         """
         need("gradient", len(gradient), len(parameter))
         at, g = _indices_below(indices, len(parameter)), on_device("gradient", gradient, np.float32)
-        p = on_device("parameter", parameter, np.float32)
+        p = on_device("parameter", parameter, np.float32, writable=True)
         launch(step_down, strides(len(indices)), at, g, rounded(rate), p)
         bring_back(p, parameter)
 

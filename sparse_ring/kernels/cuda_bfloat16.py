@@ -98,7 +98,7 @@ class CudaBFloat16:
         launch(read_bfloat16, blocks, on_device("payload", payload, np.uint16), read.view(np.uint32), flags)
         if blocks and worst_of(flags):
             raise MessageError(f"bfloat16 values: {reasons.NOT_FINITE}")
-        give(read, values)
+        give("values", read, values)
 
     def float32_to_bfloat16(self, x: Floats, out: Halves) -> None:
         """Round to bfloat16."""

@@ -157,7 +157,7 @@ class CudaBitpack:
             refuse(CODE, reasons.INDEX)
         taken = empty(length, np.uint32)
         launch(take_sums, strides(length), sums, length, taken)
-        give(taken, indices)
+        give("indices", taken, indices)
 
 
 def _measured(indices: Any) -> tuple[Any, Any, int]:

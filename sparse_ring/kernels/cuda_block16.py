@@ -144,7 +144,7 @@ class CudaBlock16:
         read = empty(length, np.uint32)
         launch(read_block16, strides(length), data, length, blocks, firsts, read)
         refuse_disorder(CODE, read, numel)
-        give(read, indices)
+        give("indices", read, indices)
 
 
 def _size(length: int, blocks: int) -> int:

@@ -219,7 +219,7 @@ class CudaGolomb:
         for status in flags.copy_to_host():
             if status:
                 refuse(CODE, str(BY_STATUS[status]))
-        give(read, indices)
+        give("indices", read, indices)
 
 
 def _measured(indices: Any, numel: int) -> tuple[int, int, Any, Any, Any]:

@@ -137,7 +137,7 @@ class CudaLevels:
         read = empty(length, np.float32)
         data, levels = on_device("payload", payload, np.uint8), on_device("levels", table, np.float32)
         launch(read_levels, strides(-(-length // GROUP)), data, bits, np.float32(low), factor, levels, read)
-        give(read, values)
+        give("values", read, values)
 
 
 def _need_bits(bits: int) -> None:

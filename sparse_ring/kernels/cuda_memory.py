@@ -24,65 +24,65 @@ def _is_on_device(array: Any) -> bool:
     return getattr(array, "__cuda_ndarray__", False) or hasattr(array, "__cuda_array_interface__")
 
 
-def _resident(name: str, array: Any, dtype: Any) -> Any:
+def _resident(name: str, array: Any, dtype: Any, writable: bool) -> Any:
     """The device array itself; raises ValueError where kernels could not use it."""
     if not getattr(array, "__cuda_ndarray__", False):
         array = cuda.as_cuda_array(array)
-    _check(name, array.dtype, len(array.shape), bool(array.is_c_contiguous()), dtype)
+    _check(name, array.dtype == dtype and len(array.shape) == 1 and array.is_c_contiguous(), dtype, writable)
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is not None and (interface["data"][0] or 0) % np.dtype(dtype).itemsize:
         raise ValueError(f"{name} must lie at an address that is a multiple of its elements' size on the device.")
     return array
 
 
-def _check(name: str, dtype: Any, dimensions: int, contiguous: bool, expected: Any) -> None:
-    if dtype != np.dtype(expected) or dimensions != 1 or not contiguous:
-        raise ValueError(f"{name} must be a 1-D contiguous array of {np.dtype(expected)} in native byte order.")
+def _check(name: str, fits: bool, dtype: Any, writable: bool) -> None:
+    if not fits:
+        kind = "writable 1-D" if writable else "1-D"
+        raise ValueError(f"{name} must be a {kind} contiguous array of {np.dtype(dtype)} in native byte order.")
 
 
-def _host(name: str, array: Any, dtype: Any) -> NDArray[Any]:
+def _host(name: str, array: Any, dtype: Any, writable: bool) -> NDArray[Any]:
     host = np.asarray(array)
-    _check(name, host.dtype, host.ndim, host.flags.c_contiguous, dtype)
+    fits = host.dtype == dtype and host.ndim == 1 and host.flags.c_contiguous
+    _check(name, fits and (host.flags.writeable or not writable), dtype, writable)
     return host
 
 
-def on_device(name: str, array: Any, dtype: Any) -> Any:
-    """Return the array on the device: itself, or a copy of a host array. ValueError names it where its type is another."""
+def on_device(name: str, array: Any, dtype: Any, *, writable: bool = False) -> Any:
+    """Return the array on the device: itself, or a copy of a host array. ValueError names it where its type is another.
+
+    ``writable`` is for what kernels change: ``bring_back`` it then.
+    """
     if _is_on_device(array):
-        return _resident(name, array, dtype)
-    host = _host(name, array, dtype)
+        return _resident(name, array, dtype, writable)
+    host = _host(name, array, dtype, writable)
     copied = empty(len(host), dtype)
     if len(host):
-        copied.copy_to_device(
-            np.array(host)
-        )  # once more on the host: the driver wants aligned memory, a message has none
+        copied.copy_to_device(np.array(host))  # once more on the host: messages may lie at any address, read-only
     return copied
 
 
 def room_for(name: str, array: Any, dtype: Any) -> Any:
     """Return where to write an output: the array itself on the device, or a new one for ``bring_back``."""
     if _is_on_device(array):
-        return _resident(name, array, dtype)
-    host = _host(name, array, dtype)
-    if not host.flags.writeable:
-        raise ValueError(f"{name} must be a writable array.")
-    return empty(len(host), dtype)
+        return _resident(name, array, dtype, True)
+    return empty(len(_host(name, array, dtype, True)), dtype)
 
 
 def bring_back(source: Any, target: Any, count: int | None = None) -> None:
     """Copy the first ``count`` elements, all by default, to a host array; nothing to do where it lies on the device."""
     count = len(target) if count is None else count
     if count and not _is_on_device(target):
-        target[:count] = source[:count].copy_to_host()
+        np.asarray(target)[:count] = source[:count].copy_to_host()
 
 
-def give(source: Any, target: Any) -> None:
+def give(name: str, source: Any, target: Any) -> None:
     """Copy all of a device array to an output, wherever that lies."""
-    if _is_on_device(target):
-        if len(target):
-            _resident("the output", target, source.dtype).copy_to_device(source)
-    else:
+    if not _is_on_device(target):
+        _host(name, target, source.dtype, True)
         bring_back(source, target)
+    elif len(target):
+        _resident(name, target, source.dtype, True).copy_to_device(source)
 
 
 def on_host(array: Any) -> NDArray[Any]:

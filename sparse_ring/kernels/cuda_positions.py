@@ -116,7 +116,7 @@ class CudaPositions:
             refuse(BITMAP, reasons.COUNT)
         taken = empty(length, np.uint32)
         launch(take_positions, strides(length), positions, length, taken)
-        give(taken, indices)
+        give("indices", taken, indices)
 
     def elias_fano_encode(self, indices: Indices, numel: int, out: Bytes) -> int:
         """Encode indices; returns the bytes written."""
@@ -155,7 +155,7 @@ class CudaPositions:
         joined = empty(length, np.uint32)
         launch(join_parts, strides(length), data, length, width, ones, joined)
         refuse_disorder(ELIAS_FANO, joined, numel)
-        give(joined, indices)
+        give("indices", joined, indices)
 
 
 def _check_ends(payload: Bytes, begin: int, low_bits: int, last: int) -> None:

@@ -116,14 +116,14 @@ class CudaSelection(CudaArithmetic):
     ) -> int:
         """Accumulate, then select from the residual, which stays on the device in between."""
         need_numel(len(gradient))
-        capacity = _capacity(indices, values)
+        room = _room(indices, values)
         state = self._accumulated(gradient, velocity, residual, momentum, nesterov)
-        return _select(state, threshold, capacity, indices, values)
+        return _select(state, threshold, *room, indices, values)
 
     def select(self, x: Floats, threshold: float, indices: Indices, values: Floats) -> int:
         """Write position and value of every element at or above the threshold."""
         need_numel(len(x))
-        return _select(on_device("x", x, np.float32), threshold, _capacity(indices, values), indices, values)
+        return _select(on_device("x", x, np.float32), threshold, *_room(indices, values), indices, values)
 
     def kth_magnitude(self, x: Floats, k: int, scratch: Floats) -> float:
         """Return the ``k``-th largest magnitude; ``scratch`` is not touched."""
@@ -150,17 +150,17 @@ def _digit_of(counts: Any, k: int) -> tuple[int, int]:
     return 0, k
 
 
-def _capacity(indices: Indices, values: Floats) -> int:
+def _room(indices: Indices, values: Floats) -> tuple[Any, Any]:
+    """Where to write on the device."""
     length = len(indices)
     need("values", len(values), length)
     if length < SPARE:
         raise ValueError(f"indices has {length} elements, but must have at least {SPARE} spare ones.")
-    return length - SPARE
+    return room_for("indices", indices, np.uint32), room_for("values", values, np.float32)
 
 
-def _select(x: Any, threshold: float, capacity: int, indices: Indices, values: Floats) -> int:
-    length, blocks = len(x), tiles(len(x))
-    on_indices, on_values = room_for("indices", indices, np.uint32), room_for("values", values, np.float32)
+def _select(x: Any, threshold: float, on_indices: Any, on_values: Any, indices: Indices, values: Floats) -> int:
+    length, blocks, capacity = len(x), tiles(len(x)), len(indices) - SPARE
     if length == 0:
         return 0
     bits, least = x.view(np.uint32), float_bits(threshold)

@@ -114,7 +114,7 @@ class CudaValues:
         launch(read_float16, blocks, on_device("payload", payload, np.uint16), factor, read, flags)
         if not np.isfinite(factor) or (blocks and worst_of(flags)):
             raise MessageError(f"float16 values: {reasons.NOT_FINITE}")
-        give(read, values)
+        give("values", read, values)
 
     def sign_encode(self, values: Floats, out: Bytes, decoded: Floats) -> float:
         """Encode as sign bits; returns the mean magnitude."""
@@ -154,7 +154,7 @@ class CudaValues:
             int(factor.view(np.uint32)),
             read.view(np.uint32),
         )
-        give(read, values)
+        give("values", read, values)
 
 
 def need_payload(code: str, parts: str, length: int, expected: int, values: int) -> None:

@@ -58,12 +58,10 @@ def test_a_refused_payload_leaves_the_output_alone() -> None:
     assert found.copy_to_host().tolist() == values.copy_to_host().tolist() == [7] * 9
 
 
-@pytest.mark.parametrize("case", [case for case in BAD if "signed" not in case])
+@pytest.mark.parametrize("case", BAD)
 def test_bad_arguments_are_refused_by_name(case: str) -> None:
     match, call = BAD[case]
-    with pytest.raises(
-        ValueError, match=match.replace("be a writable .* uint16", "be a 1-D contiguous array of uint16")
-    ):
+    with pytest.raises(ValueError, match=match):
         call(KERNELS)  # type: ignore[arg-type]
 
 
