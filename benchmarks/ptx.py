@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -25,6 +26,7 @@ from unittest import mock
 from numba import cuda
 
 TARGETS = {70: "Volta", 80: "Ampere", 90: "Hopper", 100: "Blackwell"}
+USED = ("numba", "numba-cuda", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvdisasm")
 OLDEST_READ = 75  # by the nvdisasm that there is a wheel of
 FLOATS = r"f(16|32|64)"
 FORBIDDEN = {
@@ -142,7 +144,7 @@ def main() -> int:
     found = list(compile_all())
     text = "\n".join(table(found))
     if page is not None:
-        page.write_text(f"{HEAD}\n{text}\n")
+        page.write_text(HEAD.format(versions=", ".join(f"{name} {version(name)}" for name in USED)) + f"\n{text}\n")
     print(text)
     bad = [one for one in found if one.faults or one.spilled_bytes]
     for one in bad:
@@ -156,7 +158,7 @@ Made by `make ptx`, which is `python -m benchmarks.ptx --page docs/results/ptx.m
 
 Instructions of PTX / registers a thread / instructions of machine code, for each architecture; shared memory in bytes. No
 PTX holds a fused multiply-add on floats, an operation on floats without explicit rounding, or an atomic operation; nothing
-spills.
+spills. Made with {versions}.
 """
 
 

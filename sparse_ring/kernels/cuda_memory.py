@@ -58,7 +58,8 @@ def on_device(name: str, array: Any, dtype: Any, *, writable: bool = False) -> A
     host = _host(name, array, dtype, writable)
     copied = empty(len(host), dtype)
     if len(host):
-        copied.copy_to_device(np.array(host))  # once more on the host: messages may lie at any address, read-only
+        # Messages may lie at any address, and be read-only: the driver gets a copy of these.
+        copied.copy_to_device(host if host.flags.aligned and host.flags.writeable else np.array(host))
     return copied
 
 

@@ -70,7 +70,8 @@ def kernel(types: str) -> Callable[[Callable[..., None]], Any]:
 def sum_before(value: Any, values: Any, totals: Any) -> Any:
     """Return the sum of ``value`` over the threads before this one, and over all of the block.
 
-    ``values`` (int64[THREADS]) and ``totals`` (int64[WARPS]) are shared; all threads of the block call it together.
+    ``values`` (int64[THREADS]) and ``totals`` (int64[WARPS]) are shared; all threads of the block call it together. Another call
+    may follow at once: it writes ``values`` when all have read them, and ``totals`` behind its own first barrier.
     """
     thread = thread_number()
     values[thread] = value
@@ -86,7 +87,6 @@ def sum_before(value: Any, values: Any, totals: Any) -> Any:
         if warp < thread // WARP:
             before += totals[warp]
         total += totals[warp]
-    sync()
     return before, total
 
 
@@ -105,7 +105,6 @@ def largest_of(value: Any, values: Any, totals: Any) -> Any:
     largest = totals[0]
     for warp in range(1, WARPS):
         largest = max(largest, totals[warp])
-    sync()
     return largest
 
 

@@ -85,7 +85,7 @@ def fewer(cases: list[int]) -> list[int]:
 sizes = st.one_of(st.sampled_from(EDGES), st.integers(0, 300))
 seeds = st.integers(0, 2**32 - 1)
 examples = settings(
-    max_examples=3 if SIMULATED else 100,
+    max_examples=5 if SIMULATED else 100,
     deadline=None,
     derandomize=SIMULATED,
     suppress_health_check=[HealthCheck.too_slow, *([HealthCheck.filter_too_much] if SIMULATED else [])],

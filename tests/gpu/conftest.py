@@ -13,7 +13,7 @@ from tests.contracts.kernel_cases import MOST_SIMULATED, SIMULATED
 collect_ignore = [
     path.name for path in Path(__file__).parent.glob("test_*.py") if not SIMULATED and path.name != "test_process.py"
 ]
-MOST_CASES = 5  # of one test of the shared suites; a simulated call takes about a tenth of a second
+MOST_CASES = 6  # of one test of the shared suites; a simulated call takes about a tenth of a second
 MOST_GOLDEN_BYTES = 50_000  # golden payloads of up to 20,480 elements fit: they show several Golomb blocks
 
 # Tests of the shared suites that need tens of thousands of elements.
