@@ -19,10 +19,14 @@ from sparse_ring.kernels.base import Bytes
 from sparse_ring.kernels.cuda_bfloat16 import CudaBFloat16
 from sparse_ring.kernels.cuda_bitpack import CudaBitpack
 from sparse_ring.kernels.cuda_block16 import CudaBlock16
+from sparse_ring.kernels.cuda_chunks import CudaChunks
+from sparse_ring.kernels.cuda_factors import CudaFactors
 from sparse_ring.kernels.cuda_golomb import CudaGolomb
+from sparse_ring.kernels.cuda_interpolative import CudaInterpolative
 from sparse_ring.kernels.cuda_levels import CudaLevels
 from sparse_ring.kernels.cuda_memory import on_host
 from sparse_ring.kernels.cuda_positions import CudaPositions
+from sparse_ring.kernels.cuda_quantize import CudaQuantize
 from sparse_ring.kernels.cuda_select import CudaSelection
 from sparse_ring.kernels.cuda_sum import CudaSums
 from sparse_ring.kernels.cuda_values import CudaValues
@@ -30,14 +34,18 @@ from sparse_ring.kernels.cuda_values import CudaValues
 
 class CudaKernels(
     CudaSelection,
+    CudaChunks,
     CudaSums,
     CudaGolomb,
+    CudaInterpolative,
     CudaBitpack,
     CudaPositions,
     CudaBlock16,
     CudaValues,
     CudaBFloat16,
     CudaLevels,
+    CudaQuantize,
+    CudaFactors,
 ):
     """Every kernel, a family a base class and a file; see :mod:`sparse_ring.kernels.base`.
 

@@ -123,6 +123,36 @@ def add_doubles(a: Any, b: Any) -> Any:
 
 
 @device
+def multiply_doubles(a: Any, b: Any) -> Any:
+    """Return the float64 product, rounded once."""
+    return libdevice.dmul_rn(a, b)
+
+
+@device
+def divide_doubles(a: Any, b: Any) -> Any:
+    """Return the float64 quotient, rounded once."""
+    return libdevice.ddiv_rn(a, b)
+
+
+@device
+def square_root_double(a: Any) -> Any:
+    """Return the float64 square root, rounded once."""
+    return libdevice.dsqrt_rn(a)
+
+
+@device
+def nearest_float(x: Any) -> Any:
+    """Return the float32 nearest to a float64."""
+    return libdevice.double2float_rn(x)
+
+
+@device
+def nearest_whole(x: Any) -> Any:
+    """Return the whole number nearest to a float32, ties to even, as int64; it must have room there."""
+    return np.int64(libdevice.float2ll_rn(x))
+
+
+@device
 def bits_of(x: Any) -> Any:
     """Return the bits of a float32 as int64 below 2**32."""
     return np.int64(libdevice.float_as_int(x)) & np.int64(0xFFFFFFFF)

@@ -116,14 +116,14 @@ class CudaSelection(CudaArithmetic):
     ) -> int:
         """Accumulate, then select from the residual, which stays on the device in between."""
         need_numel(len(gradient))
-        room = _room(indices, values)
+        room = room_for_selected(indices, values)
         state = self._accumulated(gradient, velocity, residual, momentum, nesterov)
         return _select(state, threshold, *room, indices, values)
 
     def select(self, x: Floats, threshold: float, indices: Indices, values: Floats) -> int:
         """Write position and value of every element at or above the threshold."""
         need_numel(len(x))
-        return _select(on_device("x", x, np.float32), threshold, *_room(indices, values), indices, values)
+        return _select(on_device("x", x, np.float32), threshold, *room_for_selected(indices, values), indices, values)
 
     def kth_magnitude(self, x: Floats, k: int, scratch: Floats) -> float:
         """Return the ``k``-th largest magnitude; ``scratch`` is not touched."""
@@ -150,8 +150,8 @@ def _digit_of(counts: Any, k: int) -> tuple[int, int]:
     return 0, k
 
 
-def _room(indices: Indices, values: Floats) -> tuple[Any, Any]:
-    """Where to write on the device."""
+def room_for_selected(indices: Indices, values: Floats) -> tuple[Any, Any]:
+    """Return where to write on the device; raises ValueError where the outputs do not fit each other or lack the spare."""
     length = len(indices)
     need("values", len(values), length)
     if length < SPARE:

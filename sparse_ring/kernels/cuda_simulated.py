@@ -119,6 +119,35 @@ def add_doubles(a: Any, b: Any) -> Any:
     return np.add(a, b, dtype=np.float64)
 
 
+@np.errstate(all="ignore")
+def multiply_doubles(a: Any, b: Any) -> Any:
+    """Return the float64 product."""
+    return np.multiply(a, b, dtype=np.float64)
+
+
+@np.errstate(all="ignore")
+def divide_doubles(a: Any, b: Any) -> Any:
+    """Return the float64 quotient."""
+    return np.divide(a, b, dtype=np.float64)
+
+
+@np.errstate(all="ignore")
+def square_root_double(a: Any) -> Any:
+    """Return the float64 square root."""
+    return np.sqrt(a, dtype=np.float64)
+
+
+@np.errstate(all="ignore")
+def nearest_float(x: Any) -> Any:
+    """Return the float32 nearest to a float64."""
+    return np.float32(x)
+
+
+def nearest_whole(x: Any) -> Any:
+    """Return the whole number nearest to a float32, ties to even."""
+    return np.int64(np.rint(x))
+
+
 def bits_of(x: Any) -> Any:
     """Return the bits of a float32."""
     return np.int64(np.float32(x).view(np.uint32))

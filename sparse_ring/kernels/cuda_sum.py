@@ -1,4 +1,4 @@
-"""Sums of magnitudes in the fixed order, and their range.
+"""Sums of magnitudes or of their squares in the fixed order, and the range of magnitudes.
 
 The order is that of eight float64 accumulators, each adding every eighth element one after the other. Floating-point sums
 depend on their order, so a tree would give other bits. What makes it parallel all the same: as long as an accumulator stays
@@ -35,6 +35,7 @@ from sparse_ring.kernels.cuda_warp import (
     float_of,
     kernel,
     largest_of,
+    multiply_doubles,
     sync,
     thread_number,
 )
@@ -45,28 +46,31 @@ FRACTION_BITS = 52  # of a float64
 FLOAT_FRACTION_BITS = 23
 DOUBLE_BIAS = 1075  # a float64 of biased exponent e is a whole number times 2**(e - 1075)
 FLOAT_BIAS = 150  # a float32 of biased exponent e (at least 1) is a whole number times 2**(e - 150)
+MANTISSA_BITS = FLOAT_FRACTION_BITS + 1
 TOO_MANY = 1 << 53  # units that no accumulator has room for
 LARGEST_EXPONENT = 0x7FF
 
 
 @device
-def _units(magnitude: Any, unit: Any, odd: Any) -> Any:
-    """How many units adding a magnitude moves an accumulator that is odd or not: nearest, ties to even.
+def _units(magnitude: Any, power: Any, unit: Any, odd: Any) -> Any:
+    """How many units adding a magnitude, or its square, moves an accumulator that is odd or not: nearest, ties to even.
 
-    ``magnitude`` is the bits of a float32; the unit is 2**unit.
+    ``magnitude`` is the bits of a float32, ``power`` 1 or 2; the unit is 2**unit.
     """
     if magnitude >= INFINITE:
         return np.int64(TOO_MANY)
-    exponent = max(magnitude >> FLOAT_FRACTION_BITS, np.int64(1))
+    exponent = max(magnitude >> FLOAT_FRACTION_BITS, np.int64(1)) - FLOAT_BIAS
     whole = magnitude & ((1 << FLOAT_FRACTION_BITS) - 1)
     if magnitude >> FLOAT_FRACTION_BITS > 0:
         whole |= 1 << FLOAT_FRACTION_BITS
-    shift = unit - (exponent - FLOAT_BIAS)
-    if shift <= -(FRACTION_BITS - FLOAT_FRACTION_BITS):
+    if power == 2:
+        whole *= whole
+    shift = unit - power * exponent
+    if shift <= power * MANTISSA_BITS - (FRACTION_BITS + 1):
         return np.int64(TOO_MANY) if whole > 0 else np.int64(0)
     if shift <= 0:
         return whole << -shift
-    if shift > FLOAT_FRACTION_BITS + 2:
+    if shift > power * MANTISSA_BITS + 1:
         return np.int64(0)
     units, rest, half = whole >> shift, whole & ((np.int64(1) << shift) - 1), np.int64(1) << (shift - 1)
     if rest > half or (rest == half and (odd + units) & 1 == 1):
@@ -75,17 +79,20 @@ def _units(magnitude: Any, unit: Any, odd: Any) -> Any:
 
 
 @device
-def _run_units(run: Any, first: Any, unit: Any, odd: Any) -> Any:
+def _run_units(run: Any, first: Any, power: Any, unit: Any, odd: Any) -> Any:
     """How many units a thread's part of a run moves an accumulator that is odd or not."""
     moved = np.int64(0)
     for i in range(first, first + ITEMS):
-        moved = min(moved + _units(np.int64(run[i]), unit, (odd + moved) & 1), np.int64(TOO_MANY))
+        moved = min(moved + _units(np.int64(run[i]), power, unit, (odd + moved) & 1), np.int64(TOO_MANY))
     return moved
 
 
-@kernel("uint32[::1], int64, float64[::1]")
-def sum_in_order(values: Any, length: Any, sums: Any) -> None:
-    """Block j adds the magnitudes j, j + 8, j + 16, … one after the other, in effect, and leaves their sum in ``sums[j]``."""
+@kernel("uint32[::1], int64, int64, float64[::1]")
+def sum_in_order(values: Any, length: Any, power: Any, sums: Any) -> None:
+    """Block j adds the magnitudes j, j + 8, j + 16, … one after the other, in effect, and leaves their sum in ``sums[j]``.
+
+    Or their squares, where ``power`` is 2: a square of a float32 is exact in float64.
+    """
     run = cuda.shared.array(TILE, np.uint32)
     moves = cuda.shared.array((2, THREADS), np.int64)
     state = cuda.shared.array(1, np.float64)
@@ -101,7 +108,7 @@ def sum_in_order(values: Any, length: Any, sums: Any) -> None:
         bits = double_bits(state[0])
         exponent = bits >> FRACTION_BITS
         for odd in range(2):
-            moves[odd, thread] = _run_units(run, thread * ITEMS, exponent - DOUBLE_BIAS, odd)
+            moves[odd, thread] = _run_units(run, thread * ITEMS, power, exponent - DOUBLE_BIAS, odd)
         sync()
         for level in range(HALVINGS):
             half = 1 << level
@@ -118,7 +125,8 @@ def sum_in_order(values: Any, length: Any, sums: Any) -> None:
             else:
                 total = state[0]
                 for i in range(TILE):
-                    total = add_doubles(total, np.float64(float_of(np.int64(run[i]))))
+                    added = np.float64(float_of(np.int64(run[i])))
+                    total = add_doubles(total, multiply_doubles(added, added) if power == 2 else added)
                 state[0] = total
         sync()
     if thread == 0:
@@ -143,8 +151,17 @@ def find_range(values: Any, ranges: Any) -> None:
 
 def sum_of_magnitudes(values: Any) -> float:
     """Return the sum of magnitudes of a float32 device array, in the fixed order."""
+    return _sum_of_powers(values, 1)
+
+
+def sum_of_squares(values: Any) -> float:
+    """Return the float64 sum of squares of a float32 device array, in the fixed order."""
+    return _sum_of_powers(values, 2)
+
+
+def _sum_of_powers(values: Any, power: int) -> float:
     sums = empty(ACCUMULATORS, np.float64)
-    launch(sum_in_order, ACCUMULATORS, values.view(np.uint32), len(values), sums)
+    launch(sum_in_order, ACCUMULATORS, values.view(np.uint32), len(values), power, sums)
     a = sums.copy_to_host()
     return float(((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7])))
 

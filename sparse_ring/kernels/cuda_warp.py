@@ -25,6 +25,12 @@ else:
 
 add, add_doubles, divide, multiply = _names.add, _names.add_doubles, _names.divide, _names.multiply
 square_root, subtract = _names.square_root, _names.subtract
+divide_doubles, multiply_doubles, square_root_double = (
+    _names.divide_doubles,
+    _names.multiply_doubles,
+    _names.square_root_double,
+)
+nearest_float, nearest_whole = _names.nearest_float, _names.nearest_whole
 ballot, bit_length, count_bits, trailing_zeros = (
     _names.ballot,
     _names.bit_length,

@@ -17,7 +17,12 @@ MOST_CASES = 6  # of one test of the shared suites; a simulated call takes about
 MOST_GOLDEN_BYTES = 50_000  # golden payloads of up to 20,480 elements fit: they show several Golomb blocks
 
 # Tests of the shared suites that need tens of thousands of elements.
-TOO_LARGE = {"test_block16_holds_whole_blocks", "test_every_half_and_its_neighbourhood"}
+TOO_LARGE = {
+    "test_block16_holds_whole_blocks",
+    "test_every_half_and_its_neighbourhood",
+    "test_crowded_positions_take_fewer_bits",
+    "test_evenly_spread_positions_cost_little_more",
+}
 
 
 @pytest.fixture(scope="session", autouse=True)

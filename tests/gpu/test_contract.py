@@ -6,8 +6,12 @@ import pytest
 
 from sparse_ring.kernels.base import Kernels
 from sparse_ring.kernels.table import kernels_for
+from tests.contracts.kernel_chunks import ChunkContract, ChunkTwinContract
 from tests.contracts.kernel_decoders import DecoderContract
+from tests.contracts.kernel_factors import FactorContract, FactorTwinContract
+from tests.contracts.kernel_interpolative import InterpolativeContract
 from tests.contracts.kernel_position_decoders import PositionDecoderContract
+from tests.contracts.kernel_quantize import QuantizeContract
 from tests.contracts.kernel_twins import TwinContract
 from tests.contracts.kernels import KernelsContract
 
@@ -34,5 +38,29 @@ class TestPositionDecoders(PositionDecoderContract):
     pass
 
 
+class TestInterpolative(InterpolativeContract):
+    pass
+
+
 class TestTwins(TwinContract):
+    pass
+
+
+class TestQuantize(QuantizeContract):
+    pass
+
+
+class TestFactors(FactorContract):
+    pass
+
+
+class TestFactorTwins(FactorTwinContract):
+    pass
+
+
+class TestChunks(ChunkContract):
+    pass
+
+
+class TestChunkTwins(ChunkTwinContract):
     pass
