@@ -12,6 +12,7 @@ import numpy as np
 from numba import cuda
 
 from sparse_ring.kernels.cuda_mixed import WORD, mixed, times
+from sparse_ring.kernels.cuda_sum import ACCUMULATORS, combined
 from sparse_ring.kernels.cuda_warp import (
     SIGN,
     THREADS,
@@ -28,7 +29,6 @@ from sparse_ring.kernels.cuda_warp import (
 )
 from sparse_ring.kernels.factors import VANISHED
 
-ACCUMULATORS = 8
 INFINITY = np.inf
 PASSES = 2  # over the columns before: the second one where little was left by the first
 OWN, RENEWED, ZERO = range(3)  # what a column is made of, in the order of trying
@@ -50,8 +50,7 @@ def _dot(factor: Any, x: Any, y: Any, rows: Any, products: Any, sums: Any) -> An
     if thread < ACCUMULATORS:
         sums[thread] = total
     sync()
-    even = add_doubles(add_doubles(sums[0], sums[4]), add_doubles(sums[2], sums[6]))
-    return add_doubles(even, add_doubles(add_doubles(sums[1], sums[5]), add_doubles(sums[3], sums[7])))
+    return combined(sums, 0)
 
 
 @device

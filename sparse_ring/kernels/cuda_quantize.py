@@ -84,7 +84,11 @@ class CudaQuantize:
             _refuse(scheme, reasons.LEVELS)
         if length == 0:
             return
-        data, units, blocks = on_device("payload", payload, np.uint8), on_device("scale", np.array([given]), np.float32), 0
+        data, units, blocks = (
+            on_device("payload", payload, np.uint8),
+            on_device("scale", np.array([given]), np.float32),
+            0,
+        )
         if scheme.scales:
             units = empty(scheme.scales * scheme.blocks(length), np.float32)
             flags = empty(strides(len(units)), np.int64)

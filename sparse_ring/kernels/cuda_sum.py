@@ -52,6 +52,14 @@ LARGEST_EXPONENT = 0x7FF
 
 
 @device
+def combined(sums: Any, first: Any) -> Any:
+    """Return the sum of the eight accumulators from ``first`` on, in their order."""
+    even = add_doubles(add_doubles(sums[first], sums[first + 4]), add_doubles(sums[first + 2], sums[first + 6]))
+    odd = add_doubles(add_doubles(sums[first + 1], sums[first + 5]), add_doubles(sums[first + 3], sums[first + 7]))
+    return add_doubles(even, odd)
+
+
+@device
 def _units(magnitude: Any, power: Any, unit: Any, odd: Any) -> Any:
     """How many units adding a magnitude, or its square, moves an accumulator that is odd or not: nearest, ties to even.
 

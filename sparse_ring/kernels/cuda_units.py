@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from sparse_ring.kernels.cuda_memory import empty, launch
+from sparse_ring.kernels.cuda_memory import empty, launch, on_device, tiles
 from sparse_ring.kernels.cuda_scan import last_of, scan
 from sparse_ring.kernels.cuda_select import count_passing
-from sparse_ring.kernels.cuda_sum import range_of, sum_of_magnitudes, sum_of_squares
-from sparse_ring.kernels.cuda_memory import on_device, tiles
+from sparse_ring.kernels.cuda_sum import ACCUMULATORS, combined, range_of, sum_of_magnitudes, sum_of_squares
 from sparse_ring.kernels.cuda_warp import (
     MAGNITUDE,
     MOST_BLOCKS,
@@ -34,25 +33,13 @@ from sparse_ring.kernels.cuda_warp import (
 )
 from sparse_ring.kernels.quantize import BLOCK8, FOUR4, ONE1, TREE8, Scheme, four_unit
 
-ACCUMULATORS = 8
 GROUPS = THREADS // ACCUMULATORS  # blocks of values that a block of threads sums at once
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
 
 @device
-def _sum_of(sums: Any, first: Any) -> Any:
-    """The sum of eight accumulators, in order."""
-    even = add_doubles(
-        add_doubles(sums[first], sums[first + 4]), add_doubles(sums[first + 2], sums[first + 6])
-    )
-    odd = add_doubles(
-        add_doubles(sums[first + 1], sums[first + 5]), add_doubles(sums[first + 3], sums[first + 7])
-    )
-    return add_doubles(even, odd)
-
-
-@device
 def _mean_of(total: Any, count: Any) -> Any:
+    """The float32 nearest to a mean; 0 of nothing."""
     if count == 0:
         return np.float32(0)
     return nearest_float(divide_doubles(total, np.float64(count)))
@@ -86,7 +73,7 @@ def find_norms(values: Any, block: Any, units: Any) -> None:
         sums[thread] = total
         sync()
         if lane == 0 and unit < len(units):
-            units[unit] = nearest_float(min(square_root_double(_sum_of(sums, thread)), LARGEST_FLOAT))
+            units[unit] = nearest_float(min(square_root_double(combined(sums, thread)), LARGEST_FLOAT))
         sync()
 
 
@@ -114,8 +101,8 @@ def find_sides(values: Any, block: Any, units: Any) -> None:
         if lane == 0 and unit < blocks:
             for other in range(thread + 1, thread + ACCUMULATORS):
                 count += negatives[other]
-            units[2 * unit] = _mean_of(_sum_of(above, thread), end - begin - count)
-            units[2 * unit + 1] = _mean_of(_sum_of(below, thread), count)
+            units[2 * unit] = _mean_of(combined(above, thread), end - begin - count)
+            units[2 * unit + 1] = _mean_of(combined(below, thread), count)
         sync()
 
 
@@ -124,7 +111,7 @@ def head_of(values: Any, scheme: Scheme) -> tuple[Any, int]:
 
     The scales come first. Only for schemes that have scales of their own.
     """
-    count, blocks = len(values), scheme.blocks(len(values))
+    blocks = scheme.blocks(len(values))
     if scheme is FOUR4:
         squares, largest = sum_of_squares(values), range_of(values)[1]
         table, unit = four_unit(_count_not_zero(values), sum_of_magnitudes(values), squares, largest)

@@ -16,12 +16,16 @@ collect_ignore = [
 MOST_CASES = 6  # of one test of the shared suites; a simulated call takes about a tenth of a second
 MOST_GOLDEN_BYTES = 50_000  # golden payloads of up to 20,480 elements fit: they show several Golomb blocks
 
-# Tests of the shared suites that need tens of thousands of elements.
+MOST_RANK = 8  # of skinny factors
+
+# Tests of the shared suites that need tens of thousands of elements, or hundreds of calls.
 TOO_LARGE = {
     "test_block16_holds_whole_blocks",
     "test_every_half_and_its_neighbourhood",
     "test_crowded_positions_take_fewer_bits",
     "test_evenly_spread_positions_cost_little_more",
+    "test_four4_chooses_by_the_distribution",
+    "test_the_mean_over_keys_is_the_value",
 }
 
 
@@ -42,8 +46,8 @@ def _is_large(item: pytest.Item) -> bool:
     values = parameters.params if parameters is not None else {}
     case = values.get("case")
     golden_bytes = case.get("bytes", 0) if isinstance(case, dict) else 0
-    name = item.nodeid.rpartition("::")[2]
-    return values.get("count", 0) > MOST_SIMULATED or golden_bytes > MOST_GOLDEN_BYTES or name in TOO_LARGE
+    large = values.get("count", 0) > MOST_SIMULATED or values.get("rank", 0) > MOST_RANK
+    return large or golden_bytes > MOST_GOLDEN_BYTES or getattr(item, "originalname", None) in TOO_LARGE
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""The parallel sum of magnitudes keeps the bits of eight accumulators that add one element after the other."""
+"""Parallel sums of magnitudes and squares keep the bits of eight accumulators that add one element after the other."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 
 from sparse_ring.kernels.base import Floats
 from sparse_ring.kernels.cuda import CudaKernels
+from sparse_ring.kernels.cuda_memory import on_device
+from sparse_ring.kernels.cuda_sum import sum_of_squares
 from sparse_ring.kernels.cuda_warp import TILE
 from sparse_ring.kernels.reference_values import sum_magnitudes
 
@@ -42,6 +44,28 @@ def values_of(kind: str) -> Floats:
 def test_bits_are_those_of_the_order(kind: str) -> None:
     values = values_of(kind)
     assert KERNELS.sum_magnitudes(values).hex() == sum_magnitudes(values).hex()
+
+
+def sum_in_order_of_squares(values: Floats) -> float:
+    return sum_magnitudes(np.square(values.astype(np.float64)))
+
+
+def square_ties() -> Floats:
+    """As "ties" above, of squares: 2**29 and more have the unit 2**-23, of which 2**-12 squared is half."""
+    steps = np.float32(2.0**-12) * np.random.default_rng(6).choice(np.float32([1, 1, 1, 3, 2, 1 + 2**-20]), SIZE)
+    steps[:8] = np.float32(2.0**14) * (1.5 + np.arange(8) / 64)
+    return steps.astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["normal", "wide", "subnormal", "ties"])
+def test_squares_keep_the_order_too(kind: str) -> None:
+    values = square_ties() if kind == "ties" else values_of(kind)
+    assert sum_of_squares(on_device("values", values, np.float32)).hex() == sum_in_order_of_squares(values).hex()
+
+
+def test_the_order_of_squares_matters_here() -> None:
+    values = square_ties()
+    assert math.fsum(np.square(values.astype(np.float64)).tolist()) != sum_in_order_of_squares(values)
 
 
 def test_the_order_matters_here() -> None:
