@@ -19,7 +19,7 @@ def test_every_kernel_compiles_to_exact_ptx(target: int) -> None:
     found = {name: ptx_of(function, signature, target) for name, (function, signature) in kernels().items()}
     assert {name: faults for name, ptx in found.items() if (faults := faults_of(ptx))} == {}
     assert all(f".target sm_{target}" in ptx for ptx in found.values())
-    assert "mul.rn.f32" in found["accumulate_momentum"]
+    assert "mul.rn.f32" in found["accumulate_tiles"]
     assert "div.rn.f32" in found["write_levels"]
     assert "add.rn.f64" in found["sum_in_order"]
 
