@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.metadata
 
 import pytest
 
 from sparse_ring.kernels.base import Kernels
 
-if importlib.util.find_spec("nvidia.cuda_nvcc") is None:
+if not any(found.name == "nvidia-cuda-nvcc-cu12" for found in importlib.metadata.distributions()):
     pytest.skip("nvidia-cuda-nvcc-cu12, which has the compiler, is not installed", allow_module_level=True)
 
 from benchmarks.ptx import TARGETS, assembled, faults_of, kernels, ptx_of
