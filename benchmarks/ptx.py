@@ -143,10 +143,10 @@ def main() -> int:
     page = parser.parse_args().page
     found = list(compile_all())
     text = "\n".join(table(found))
-    if page is not None:
+    bad = [one for one in found if one.faults or one.spilled_bytes]
+    if page is not None and not bad:
         page.write_text(HEAD.format(versions=", ".join(f"{name} {version(name)}" for name in USED)) + f"\n{text}\n")
     print(text)
-    bad = [one for one in found if one.faults or one.spilled_bytes]
     for one in bad:
         print(f"{one.kernel} on sm_{one.target}: {', '.join(one.faults)}; {one.spilled_bytes} bytes spilled")
     return bool(bad)

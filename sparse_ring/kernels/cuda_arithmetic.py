@@ -10,14 +10,16 @@ from numba import cuda
 from sparse_ring.kernels.base import Floats, Indices
 from sparse_ring.kernels.cpu_indices import refuse_indices
 from sparse_ring.kernels.cpu_values import need
-from sparse_ring.kernels.cuda_memory import bring_back, empty, launch, on_device, strides
+from sparse_ring.kernels.cuda_memory import bring_back, empty, launch, on_device, strides, tiles
 from sparse_ring.kernels.cuda_scan import worst_of
 from sparse_ring.kernels.cuda_warp import (
     INFINITE,
     MAGNITUDE,
     THREADS,
+    TILE,
     WARPS,
     add,
+    bits_of,
     block_count,
     block_number,
     device,
@@ -25,8 +27,12 @@ from sparse_ring.kernels.cuda_warp import (
     largest_of,
     multiply,
     subtract,
+    sum_before,
     thread_number,
 )
+
+PLAIN, MOMENTUM, NESTEROV = range(3)
+NEVER = INFINITE + 1  # a threshold that nothing reaches
 
 
 def rounded(value: float) -> np.float32:
@@ -53,27 +59,37 @@ def stride() -> Any:
     return block_count() * THREADS
 
 
-@kernel("float32[::1], float32[::1]")
-def accumulate_plain(gradient: Any, residual: Any) -> None:
-    """r = r + g."""
-    for i in range(first_place(), len(gradient), stride()):
-        residual[i] = add(residual[i], gradient[i])
+@device
+def reaches(bits: Any, threshold: Any) -> Any:
+    """Return whether the magnitude of a float32's bits has at least the bits ``threshold``; NaN never does."""
+    magnitude = np.int64(bits) & MAGNITUDE
+    return threshold <= magnitude and magnitude <= INFINITE
 
 
-@kernel("float32[::1], float32[::1], float32[::1], float32")
-def accumulate_momentum(gradient: Any, velocity: Any, residual: Any, momentum: Any) -> None:
-    """u = m*u + g; r = r + u."""
-    for i in range(first_place(), len(gradient), stride()):
-        velocity[i] = add(multiply(momentum, velocity[i]), gradient[i])
-        residual[i] = add(residual[i], velocity[i])
-
-
-@kernel("float32[::1], float32[::1], float32[::1], float32")
-def accumulate_nesterov(gradient: Any, velocity: Any, residual: Any, momentum: Any) -> None:
-    """u = m*u + g; r = r + (m*u + g)."""
-    for i in range(first_place(), len(gradient), stride()):
-        velocity[i] = add(multiply(momentum, velocity[i]), gradient[i])
-        residual[i] = add(residual[i], add(multiply(momentum, velocity[i]), gradient[i]))
+@kernel("float32[::1], float32[::1], float32[::1], float32, int64, int64, int64[::1]")
+def accumulate_tiles(
+    gradient: Any, velocity: Any, residual: Any, momentum: Any, form: Any, threshold: Any, counts: Any
+) -> None:
+    """Accumulate in one of three forms, and count what of each tile of the residual reaches the threshold then."""
+    values = cuda.shared.array(THREADS, np.int64)
+    of_warps = cuda.shared.array(WARPS, np.int64)
+    thread, block = thread_number(), block_number()
+    mine, end = np.int64(0), min((block + 1) * TILE, len(gradient))
+    for i in range(block * TILE + thread, end, THREADS):
+        added = gradient[i]
+        if form != PLAIN:
+            moved = add(multiply(momentum, velocity[i]), gradient[i])
+            velocity[i] = moved
+            added = moved
+            if form == NESTEROV:
+                added = add(multiply(momentum, moved), gradient[i])
+        kept = add(residual[i], added)
+        residual[i] = kept
+        if reaches(bits_of(kept), threshold):
+            mine += np.int64(1)
+    total = sum_before(mine, values, of_warps)[1]
+    if thread == 0:
+        counts[block] = total
 
 
 @kernel("uint32[::1], int64[::1]")
@@ -155,24 +171,7 @@ class CudaArithmetic:
         self, gradient: Floats, velocity: Floats | None, residual: Floats, momentum: float, nesterov: bool
     ) -> None:
         """Add the gradient into velocity and residual."""
-        self._accumulated(gradient, velocity, residual, momentum, nesterov)
-
-    def _accumulated(
-        self, gradient: Floats, velocity: Floats | None, residual: Floats, momentum: float, nesterov: bool
-    ) -> Any:
-        """Accumulate, and return the residual on the device."""
-        length, blocks = len(gradient), strides(len(gradient))
-        need("residual", len(residual), length)
-        g, r = on_device("gradient", gradient, np.float32), on_device("residual", residual, np.float32, writable=True)
-        if velocity is None:
-            launch(accumulate_plain, blocks, g, r)
-        else:
-            need("velocity", len(velocity), length)
-            u, form = on_device("velocity", velocity, np.float32, writable=True), accumulate_momentum
-            launch(accumulate_nesterov if nesterov else form, blocks, g, u, r, rounded(momentum))
-            bring_back(u, velocity)
-        bring_back(r, residual)
-        return r
+        accumulated(gradient, velocity, residual, momentum, nesterov, NEVER)
 
     def update_residual(
         self, residual: Floats, velocity: Floats | None, indices: Indices, values: Floats, decoded: Floats
@@ -219,6 +218,26 @@ class CudaArithmetic:
         p = on_device("parameter", parameter, np.float32, writable=True)
         launch(step_down, strides(len(indices)), at, g, rounded(rate), p)
         bring_back(p, parameter)
+
+
+def accumulated(
+    gradient: Floats, velocity: Floats | None, residual: Floats, momentum: float, nesterov: bool, threshold: int
+) -> tuple[Any, Any]:
+    """Accumulate; return the residual on the device, and how many of each tile have magnitudes of at least these bits."""
+    length = len(gradient)
+    need("residual", len(residual), length)
+    g, r = on_device("gradient", gradient, np.float32), on_device("residual", residual, np.float32, writable=True)
+    u, form = r, PLAIN
+    if velocity is not None:
+        need("velocity", len(velocity), length)
+        u = on_device("velocity", velocity, np.float32, writable=True)
+        form = NESTEROV if nesterov else MOMENTUM
+    counts = empty(tiles(length), np.int64)
+    launch(accumulate_tiles, tiles(length), g, u, r, rounded(momentum), form, threshold, counts)
+    bring_back(r, residual)
+    if velocity is not None:
+        bring_back(u, velocity)
+    return r, counts
 
 
 def _indices_below(indices: Indices, numel: int) -> Any:

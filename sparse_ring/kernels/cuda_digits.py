@@ -44,16 +44,23 @@ def _per_byte(bits: Any) -> Any:
 
 
 @device
+def _reached(x: Any, bounds: Any) -> Any:
+    """How many bounds are at or below x."""
+    reached = np.int64(0)
+    for bound in range(len(bounds)):
+        if x >= bounds[bound]:
+            reached += np.int64(1)
+    return reached
+
+
+@device
 def _level(x: Any, rule: Any, levels: Any, bounds: Any, factors: Any, offsets: Any, word: Any) -> Any:
     """The level of a magnitude in units of the scale."""
-    if rule == TREE or rule == TABLE:
-        reached = np.int64(0)
-        for bound in range(len(bounds)):
-            if x >= bounds[bound]:
-                reached += np.int64(1)
-        if rule == TABLE:
-            return reached
-        return min(nearest_whole(add(multiply(x, factors[reached]), offsets[reached])), (np.int64(2) << reached) - 1)
+    if rule == TABLE:
+        return _reached(x, bounds)
+    if rule == TREE:
+        decade = _reached(x, bounds)
+        return min(nearest_whole(add(multiply(x, factors[decade]), offsets[decade])), (np.int64(2) << decade) - 1)
     y = multiply(x if x < ONE else ONE, np.float32(levels))
     if rule == NEAREST:
         return nearest_whole(y)

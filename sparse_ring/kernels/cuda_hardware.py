@@ -24,8 +24,8 @@ def device(function: Callable[..., Any]) -> Any:
 
 
 def jit(function: Callable[..., None]) -> Any:
-    """Make a kernel, compiled when it is first launched."""
-    return cuda.jit(function)
+    """Make a kernel, compiled when it is first launched: to the PTX that tests look at, not to an intermediate form."""
+    return cuda.jit(lto=False)(function)
 
 
 def configured(kernel: Any, blocks: int, threads: int) -> Any:

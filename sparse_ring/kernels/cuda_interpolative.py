@@ -87,7 +87,7 @@ def write_codes(codes: Any, starts: Any, length: Any, out: Any) -> None:
 
 @kernel("uint8[::1], int64, int64, int64, uint32[::1], int64[::1]")
 def read_interpolative(payload: Any, size: Any, length: Any, numel: Any, indices: Any, flags: Any) -> None:
-    """Read all elements, level by level; any bits stand for increasing indices below ``numel``, so only their number can be wrong."""
+    """Read all elements, level by level: any bits stand for increasing indices below ``numel``, only their number can be wrong."""
     end, position, status = 8 * size, np.int64(0), np.int64(0)
     step = np.int64(1) << (bit_length(length) - 1)
     i = step

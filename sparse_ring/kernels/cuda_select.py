@@ -15,11 +15,10 @@ from numba import cuda
 from sparse_ring.kernels.base import SPARE, Floats, Indices
 from sparse_ring.kernels.cpu_indices import need_numel
 from sparse_ring.kernels.cpu_values import need
-from sparse_ring.kernels.cuda_arithmetic import CudaArithmetic, float_bits
+from sparse_ring.kernels.cuda_arithmetic import CudaArithmetic, accumulated, float_bits, reaches
 from sparse_ring.kernels.cuda_memory import bring_back, empty, launch, on_device, room_for, strides, tiles
 from sparse_ring.kernels.cuda_scan import last_of, scan
 from sparse_ring.kernels.cuda_warp import (
-    INFINITE,
     ITEMS,
     MAGNITUDE,
     THREADS,
@@ -27,7 +26,6 @@ from sparse_ring.kernels.cuda_warp import (
     WARPS,
     block_count,
     block_number,
-    device,
     kernel,
     sum_before,
     sync,
@@ -38,12 +36,6 @@ DIGIT_BITS = 4
 DIGITS = 1 << DIGIT_BITS
 
 
-@device
-def _passes(bits: Any, threshold: Any) -> Any:
-    magnitude = np.int64(bits) & MAGNITUDE
-    return threshold <= magnitude and magnitude <= INFINITE
-
-
 @kernel("uint32[::1], int64, int64, int64[::1]")
 def count_passing(x: Any, length: Any, threshold: Any, counts: Any) -> None:
     """Count the elements of each tile whose magnitude has at least the bits ``threshold``."""
@@ -52,7 +44,7 @@ def count_passing(x: Any, length: Any, threshold: Any, counts: Any) -> None:
     thread, block = thread_number(), block_number()
     mine, first = np.int64(0), block * TILE + thread * ITEMS
     for place in range(first, min(first + ITEMS, length)):
-        if _passes(x[place], threshold):
+        if reaches(x[place], threshold):
             mine += np.int64(1)
     total = sum_before(mine, values, of_warps)[1]
     if thread == 0:
@@ -69,11 +61,11 @@ def write_passing(
     thread, block = thread_number(), block_number()
     mine, first = np.int64(0), block * TILE + thread * ITEMS
     for place in range(first, min(first + ITEMS, length)):
-        if _passes(x[place], threshold):
+        if reaches(x[place], threshold):
             mine += np.int64(1)
     to = befores[block] + sum_before(mine, values, of_warps)[0]
     for place in range(first, min(first + ITEMS, length)):
-        if _passes(x[place], threshold):
+        if reaches(x[place], threshold):
             if to < capacity:
                 indices[to] = place
                 selected[to] = x[place]
@@ -114,16 +106,19 @@ class CudaSelection(CudaArithmetic):
         indices: Indices,
         values: Floats,
     ) -> int:
-        """Accumulate, then select from the residual, which stays on the device in between."""
+        """Accumulate and count in one pass, then select from the residual, which stays on the device in between."""
         need_numel(len(gradient))
-        room = room_for_selected(indices, values)
-        state = self._accumulated(gradient, velocity, residual, momentum, nesterov)
-        return _select(state, threshold, *room, indices, values)
+        room, least = room_for_selected(indices, values), float_bits(threshold)
+        kept, counts = accumulated(gradient, velocity, residual, momentum, nesterov, least)
+        return _write(kept, least, counts, *room, indices, values)
 
     def select(self, x: Floats, threshold: float, indices: Indices, values: Floats) -> int:
         """Write position and value of every element at or above the threshold."""
         need_numel(len(x))
-        return _select(on_device("x", x, np.float32), threshold, *room_for_selected(indices, values), indices, values)
+        room, least = room_for_selected(indices, values), float_bits(threshold)
+        on_x, counts = on_device("x", x, np.float32), empty(tiles(len(x)), np.int64)
+        launch(count_passing, tiles(len(x)), on_x.view(np.uint32), len(x), least, counts)
+        return _write(on_x, least, counts, *room, indices, values)
 
     def kth_magnitude(self, x: Floats, k: int, scratch: Floats) -> float:
         """Return the ``k``-th largest magnitude; ``scratch`` is not touched."""
@@ -159,14 +154,12 @@ def room_for_selected(indices: Indices, values: Floats) -> tuple[Any, Any]:
     return room_for("indices", indices, np.uint32), room_for("values", values, np.float32)
 
 
-def _select(x: Any, threshold: float, on_indices: Any, on_values: Any, indices: Indices, values: Floats) -> int:
+def _write(x: Any, least: int, counts: Any, on_indices: Any, on_values: Any, indices: Indices, values: Floats) -> int:
+    """Write what was counted, tile by tile, and return how many there are."""
     length, blocks, capacity = len(x), tiles(len(x)), len(indices) - SPARE
     if length == 0:
         return 0
-    bits, least = x.view(np.uint32), float_bits(threshold)
-    counts = empty(blocks, np.int64)
-    launch(count_passing, blocks, bits, length, least, counts)
-    befores = scan(counts, blocks)
+    bits, befores = x.view(np.uint32), scan(counts, blocks)
     launch(write_passing, blocks, bits, length, least, befores, capacity, on_indices, on_values.view(np.uint32))
     count = last_of(befores, blocks + 1)
     bring_back(on_indices, indices, min(count, capacity))
