@@ -6,7 +6,7 @@ What is copied: an argument that lies on the device (``__cuda_array_interface__`
 is used where it lies. A host array that a kernel reads goes over whole, before the kernels of a call; one that is written comes
 back after them, as far as it was written. Results that are numbers come back always: counts, scales, sizes, and the flags of
 each check, a few kilobytes at most (the k-th magnitude takes eight rounds of at most 128 KiB). From a payload on the device, its
-header, its directory and its last byte come to the host, where they are checked.
+header, its directory, its last byte and ``four4``'s number of a table come to the host, where they are checked.
 """
 
 from __future__ import annotations

@@ -22,6 +22,9 @@ def test_every_kernel_compiles_to_exact_ptx(target: int) -> None:
     assert "mul.rn.f32" in found["accumulate_tiles"]
     assert "div.rn.f32" in found["write_levels"]
     assert "add.rn.f64" in found["sum_in_order"]
+    assert "mul.rn.f32" in found["multiply_right"]
+    assert all(exact in found["make_columns_orthonormal"] for exact in ("mul.rn.f64", "sqrt.rn.f64", "cvt.rn.f32.f64"))
+    assert all(exact in found["write_digits"] for exact in ("div.rn.f32", "cvt.rni.s64.f32"))
 
 
 @pytest.mark.parametrize(
@@ -50,8 +53,9 @@ def test_exact_lines_pass(line: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_the_largest_kernel_does_not_spill(target: int) -> None:
-    found = assembled(ptx_of(*kernels()["sum_in_order"], target), target)
+@pytest.mark.parametrize("kernel", ["sum_in_order", "make_columns_orthonormal"])
+def test_the_largest_kernels_do_not_spill(kernel: str, target: int) -> None:
+    found = assembled(ptx_of(*kernels()[kernel], target), target)
     assert found["spilled_bytes"] == 0
     assert 0 < found["registers"] <= 128
 
