@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = set()
     for group in groups.values():
         small = [item for item in group if not _is_large(item)]
-        most = MOST_CASES if isinstance(group[0].parent, pytest.Class) else len(small)
-        kept |= {small[round(case * (len(small) - 1) / max(1, most - 1))] for case in range(min(most, len(small)))}
+        most = min(MOST_CASES, len(small)) if isinstance(group[0].parent, pytest.Class) else len(small)
+        kept |= {small[round(case * (len(small) - 1) / max(1, most - 1))] for case in range(most)}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
