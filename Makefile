@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(wildcard native/*.cpp native/*.h)
 
-.PHONY: venv test lint fuzz faults demo docs wheel clean
+.PHONY: venv test lint simulated ptx fuzz faults demo docs wheel clean
 .DEFAULT_GOAL := test
 
 venv: $(STAMP)
@@ -17,8 +17,16 @@ $(STAMP): pyproject.toml setup.cfg constraints-cpu.txt $(NATIVE)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints-cpu.txt -e '.[mpich,dev]'
 	touch $@
 
-test: lint
+test: lint simulated
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+# The CUDA kernels in numba's simulator, which is switched on for a whole process.
+simulated: venv
+	NUMBA_ENABLE_CUDASIM=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/gpu
+
+# What the CUDA kernels compile to, by the toolkit's compilers, which come as wheels; no GPU is needed.
+ptx: venv
+	$(BIN)/python -m benchmarks.ptx --page docs/results/ptx.md
 
 lint: venv
 	$(BIN)/ruff check .

@@ -69,9 +69,9 @@ class Config:
         valid=lambda v: v in ("trace", "debug", "info", "warning", "error", "fatal"), horovod=True,
     )  # fmt: skip
     kernels: str = _setting(
-        "auto", str.lower, "one of auto, scalar, avx2, avx512, reference",
-        "Implementation of the CPU kernels; all give the same bits.",
-        valid=lambda v: v in ("auto", "scalar", "avx2", "avx512", "reference"),
+        "auto", str.lower, "one of auto, scalar, avx2, avx512, reference, cuda",
+        "Implementation of the kernels; all give the same bits. auto: the processor's best; cuda: on the GPU, by Numba.",
+        valid=lambda v: v in ("auto", "scalar", "avx2", "avx512", "reference", "cuda"),
     )  # fmt: skip
     transport: str = _setting(
         "auto", str.lower, "one of auto, mpi, c10d",

@@ -7,7 +7,8 @@ from sparse_ring.kernels.cpu_values import need
 from sparse_ring.kernels.factors import Floats
 
 
-def _need_shape(rows: int, columns: int, rank: int) -> None:
+def need_shape(rows: int, columns: int, rank: int) -> None:
+    """Raise ValueError where a matrix or its factors cannot have this shape."""
     for argument, size, least in (("rows", rows, 0), ("columns", columns, 0), ("rank", rank, 1)):
         if size < least:
             raise ValueError(f"{argument} is {size}, but must be at least {least}.")
@@ -20,7 +21,7 @@ class CpuFactors:
 
     def skinny_right(self, matrix: Floats, rows: int, columns: int, rank: int, factor: Floats, out: Floats) -> None:
         """``out = matrix @ factor``."""
-        _need_shape(rows, columns, rank)
+        need_shape(rows, columns, rank)
         need("matrix", len(matrix), rows * columns)
         need("factor", len(factor), columns * rank)
         need("out", len(out), rows * rank)
@@ -28,7 +29,7 @@ class CpuFactors:
 
     def skinny_left(self, matrix: Floats, rows: int, columns: int, rank: int, factor: Floats, out: Floats) -> None:
         """``out = matrix.T @ factor``."""
-        _need_shape(rows, columns, rank)
+        need_shape(rows, columns, rank)
         need("matrix", len(matrix), rows * columns)
         need("factor", len(factor), rows * rank)
         need("out", len(out), columns * rank)
@@ -38,7 +39,7 @@ class CpuFactors:
         self, left: Floats, right: Floats, rows: int, columns: int, rank: int, residual: Floats, out: Floats
     ) -> None:
         """``out = left @ right.T`` and ``residual -= out``."""
-        _need_shape(rows, columns, rank)
+        need_shape(rows, columns, rank)
         need("left", len(left), rows * rank)
         need("right", len(right), columns * rank)
         need("residual", len(residual), rows * columns)
@@ -47,6 +48,6 @@ class CpuFactors:
 
     def orthonormalise(self, factor: Floats, rows: int, rank: int) -> None:
         """Make the columns orthonormal in place."""
-        _need_shape(rows, 0, rank)
+        need_shape(rows, 0, rank)
         need("factor", len(factor), rows * rank)
         self._native.orthonormalise(rows * rank, factor, rows, rank)

@@ -132,17 +132,25 @@ def _tree_magnitudes() -> NDArray[np.float32]:
     return np.array(found).astype(np.float32)
 
 
-def tree_level(x: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Return the level of the dynamic tree that is nearest to each ``x`` in [0, 1].
+def tree_steps() -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+    """Return the borders of ``tree8``'s decades, ``float32[6]``, and each decade's factor and offset, ``float32[7]``.
 
-    The decade f is how many of the borders (midpoints between the end of a decade and the first level of the next) are at or
-    below x; the level is ``rint(x * factor[f] + offset[f])``, at most the last of the decade. The constants are computed in
-    float64 and rounded.
+    A border is the midpoint between the end of a decade and the first level of the next. All are computed in float64 and rounded.
     """
     power, parts = 10.0 ** (7 - _DECADES), 2.0**_DECADES
     borders = ((1 + 4.5 / parts) / power).astype(np.float32)[1:]
     factors, offsets = (power * parts / 9).astype(np.float32), (8 * parts / 9 - 1).astype(np.float32)
     factors[0], offsets[0] = 1e6, 0  # below the lowest level is zero, not another decade
+    return borders, factors, offsets
+
+
+def tree_level(x: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Return the level of the dynamic tree that is nearest to each ``x`` in [0, 1].
+
+    The decade f is how many of the borders are at or below x; the level is ``rint(x * factor[f] + offset[f])``, at most the
+    last of the decade.
+    """
+    borders, factors, offsets = tree_steps()
     decade = np.searchsorted(borders, x, side="right")
     levels = np.rint(x * factors[decade] + offsets[decade])
     nearest: NDArray[np.uint8] = np.minimum(levels, 2 ** (decade + 1) - 1).astype(np.uint8)

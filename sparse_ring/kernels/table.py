@@ -13,11 +13,11 @@ from sparse_ring.kernels.reference import ReferenceKernels
 
 @cache
 def kernels_for(name: str = "auto") -> Kernels:
-    """Return the kernels called ``name``: ``"reference"``, ``"scalar"``, ``"avx2"``, ``"avx512"``, or ``"auto"`` for the
-    best native ones.
+    """Return the kernels called ``name``: ``"reference"``, ``"scalar"``, ``"avx2"``, ``"avx512"``, ``"cuda"``, or ``"auto"``
+    for the best native ones.
 
     Kernels keep no state, so each name has one instance. Raises ConfigError, listing the known names, where the name is
-    unknown or this processor cannot run it.
+    unknown or this machine cannot run it; Numba is imported for ``"cuda"`` only.
     """
     native = _native.supported()
     if name == "reference":
@@ -26,6 +26,21 @@ def kernels_for(name: str = "auto") -> Kernels:
         return CpuKernels(native[-1])
     if name in native:
         return CpuKernels(name)
-    raise ConfigError(
-        "SPARSE_RING_KERNELS", name, f"one of {', '.join(['auto', *native, 'reference'])} on this machine"
-    )
+    known = f"one of {', '.join(['auto', *native, 'reference'])} on this machine"
+    if name == "cuda":
+        return _cuda(known)
+    raise ConfigError("SPARSE_RING_KERNELS", name, f"{known}, or cuda on one with a GPU")
+
+
+def _cuda(known: str) -> Kernels:
+    try:
+        from numba import cuda
+    except ImportError:
+        raise ConfigError(
+            "SPARSE_RING_KERNELS", "cuda", f"{known}: Numba is missing (pip install 'sparse-ring[cuda]')"
+        ) from None
+    if not cuda.is_available():
+        raise ConfigError("SPARSE_RING_KERNELS", "cuda", f"{known}: Numba finds no CUDA device")
+    from sparse_ring.kernels.cuda import CudaKernels
+
+    return CudaKernels()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,10 @@ from sparse_ring.kernels.base import (
     golomb_bound,
     interpolative_bound,
 )
+
+# Numba's CUDA simulator takes a tenth of a millisecond for each thread of each kernel: fewer and smaller cases there.
+SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+MOST_SIMULATED = 1024
 
 EDGES = [
     0,
@@ -50,6 +55,8 @@ EDGES = [
     16384,
     20481,
 ]
+if SIMULATED:
+    EDGES = [size for size in EDGES if size <= MOST_SIMULATED]
 SPECIAL = np.array([0.0, -0.0, 1e-45, -1e-45, 1.1754942e-38, -1e-40, 3e38, -3e38, 65504.0, 1.0, -1.0], dtype=np.float32)
 
 BOUNDS: dict[str, Callable[[int, int], int]] = {
@@ -61,7 +68,7 @@ BOUNDS: dict[str, Callable[[int, int], int]] = {
     "block16": block16_bound,
 }
 INDEX_CODES = list(BOUNDS)
-MOST_BITMAP_NUMEL = 1 << 24  # of test cases: a bitmap takes memory for every position
+MOST_BITMAP_NUMEL = 1 << 12 if SIMULATED else 1 << 24  # of test cases: a bitmap takes memory for every position
 
 NATIVE = [
     pytest.param(
@@ -69,11 +76,22 @@ NATIVE = [
     )
     for name in ("scalar", "avx2", "avx512")
 ]
-IMPLEMENTATIONS = ["reference", *NATIVE]
+IMPLEMENTATIONS = ["cuda"] if SIMULATED else ["reference", *NATIVE]
+
+
+def fewer(cases: list[int]) -> list[int]:
+    """All cases; in the simulator, some from the first to the last."""
+    return cases[:: len(cases) // 5] if SIMULATED else cases
+
 
 sizes = st.one_of(st.sampled_from(EDGES), st.integers(0, 300))
 seeds = st.integers(0, 2**32 - 1)
-examples = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+examples = settings(
+    max_examples=5 if SIMULATED else 100,
+    deadline=None,
+    derandomize=SIMULATED,
+    suppress_health_check=[HealthCheck.too_slow, *([HealthCheck.filter_too_much] if SIMULATED else [])],
+)
 
 
 def floats(size: int, seed: int, *, spread: bool = True) -> Floats:

@@ -60,6 +60,16 @@ class ChunkContract:
         assert indices[:count].tolist() == [9, 11, CHUNK]
         assert values[:count].tolist() == [-np.inf, 2, -3]
 
+    @pytest.mark.parametrize("keep", [1, 3, 700, 4090])
+    def test_of_equal_magnitudes_the_first_are_kept(self, kernels: Kernels, keep: int) -> None:
+        """All but a few are equal, so that the border runs through all of the chunk."""
+        x = np.where(np.arange(CHUNK + 500) % 3, np.float32(1), np.float32(-1))
+        x[[70, 900, 4095, 4096]] = [2, -3, 4, 0]
+        indices, values = outputs(chunks_keep(len(x), keep))
+        count = kernels.select_chunks(x, keep, indices, values)
+        assert indices[:count].tolist() == largest(x, keep)
+        assert_same_bits(values[:count], x[indices[:count]])
+
     def test_a_shorter_last_chunk_keeps_in_proportion(self, kernels: Kernels) -> None:
         x = np.arange(1, 2 * CHUNK + 1025, dtype=np.float32)
         indices, values = outputs(chunks_keep(len(x), 40))

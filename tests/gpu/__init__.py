@@ -1,0 +1,1 @@
+"""The CUDA twin in numba's simulator: ``make simulated``."""

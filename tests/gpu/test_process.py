@@ -1,0 +1,16 @@
+"""Whether this process simulates; if not, nothing else here is collected."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.contracts.kernel_cases import SIMULATED
+
+
+def test_this_process_simulates() -> None:
+    if not SIMULATED:
+        pytest.skip("tests/gpu needs a process of its own, with NUMBA_ENABLE_CUDASIM=1: make simulated")
+    from sparse_ring.kernels import cuda_warp
+
+    assert cuda_warp.SIMULATED
+    assert cuda_warp.WARPS > 1
