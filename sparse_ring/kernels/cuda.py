@@ -22,6 +22,7 @@ from sparse_ring.kernels.cuda_block16 import CudaBlock16
 from sparse_ring.kernels.cuda_chunks import CudaChunks
 from sparse_ring.kernels.cuda_factors import CudaFactors
 from sparse_ring.kernels.cuda_golomb import CudaGolomb
+from sparse_ring.kernels.cuda_halves import CudaHalves
 from sparse_ring.kernels.cuda_interpolative import CudaInterpolative
 from sparse_ring.kernels.cuda_levels import CudaLevels
 from sparse_ring.kernels.cuda_memory import on_host
@@ -43,6 +44,7 @@ class CudaKernels(
     CudaBlock16,
     CudaValues,
     CudaBFloat16,
+    CudaHalves,
     CudaLevels,
     CudaQuantize,
     CudaFactors,
