@@ -60,6 +60,13 @@ class ChunkContract:
         assert indices[:count].tolist() == [9, 11, CHUNK]
         assert values[:count].tolist() == [-np.inf, 2, -3]
 
+    def test_the_smallest_normal_number_is_kept_and_the_one_below_it_never(self, kernels: Kernels) -> None:
+        x = np.zeros(50, np.float32)
+        x[[3, 4, 5]] = 2.0**-126, np.nextafter(np.float32(2.0**-126), np.float32(0)), -(2.0**-126)
+        indices, values = outputs(chunks_keep(50, CHUNK))
+        assert kernels.select_chunks(x, CHUNK, indices, values) == 2
+        assert indices[:2].tolist() == [3, 5]
+
     @pytest.mark.parametrize("keep", [1, 3, 700, 4090])
     def test_of_equal_magnitudes_the_first_are_kept(self, kernels: Kernels, keep: int) -> None:
         """All but a few are equal, so that the border runs through all of the chunk."""
