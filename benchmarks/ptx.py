@@ -56,8 +56,8 @@ class Compiled:
 
 def kernels() -> dict[str, tuple[object, str]]:
     """Every kernel's function and signature by name."""
-    importlib.import_module("sparse_ring.kernels.cuda")
-    return dict(importlib.import_module("sparse_ring.kernels.cuda_warp").SIGNATURES)
+    importlib.import_module("sparse_ring.kernels.cuda.kernels")
+    return dict(importlib.import_module("sparse_ring.kernels.cuda.warp").SIGNATURES)
 
 
 def ptx_of(function: object, signature: str, target: int) -> str:

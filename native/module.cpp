@@ -2,7 +2,7 @@
 //
 // A pointer's argument is an array that offers __array_struct__ (NumPy's array interface), or None where the kernel
 // allows null: taking the address here costs a tenth of reading `array.ctypes.data` in Python, and checks dtype,
-// contiguity and writability by the way. Lengths are the caller's to check (sparse_ring/kernels/cpu.py).
+// contiguity and writability by the way. Lengths are the caller's to check (sparse_ring/kernels/cpu/kernels.py).
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 

@@ -7,8 +7,8 @@ from functools import cache
 from sparse_ring import _native
 from sparse_ring.errors import ConfigError
 from sparse_ring.kernels.base import Kernels
-from sparse_ring.kernels.cpu import CpuKernels
-from sparse_ring.kernels.reference import ReferenceKernels
+from sparse_ring.kernels.cpu.kernels import CpuKernels
+from sparse_ring.kernels.reference.kernels import ReferenceKernels
 
 
 @cache
@@ -41,6 +41,6 @@ def _cuda(known: str) -> Kernels:
         ) from None
     if not cuda.is_available():
         raise ConfigError("SPARSE_RING_KERNELS", "cuda", f"{known}: Numba finds no CUDA device")
-    from sparse_ring.kernels.cuda import CudaKernels
+    from sparse_ring.kernels.cuda.kernels import CudaKernels
 
     return CudaKernels()

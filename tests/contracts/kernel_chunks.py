@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparse_ring.kernels.base import CHUNK, SPARE, Floats, Kernels, chunk_keep, chunks_keep
-from sparse_ring.kernels.reference import ReferenceKernels
+from sparse_ring.kernels.reference.kernels import ReferenceKernels
 from tests.contracts.kernel_cases import assert_same_bits, examples, floats, guarded, outputs, seeds, sizes
 
 keeps = st.one_of(st.sampled_from([1, 2, 40, 41, 4095, 4096]), st.integers(1, 4096))

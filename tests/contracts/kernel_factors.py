@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sparse_ring.kernels.base import Floats, Kernels
 from sparse_ring.kernels.factors import VANISHED, renewed
-from sparse_ring.kernels.reference import ReferenceKernels
+from sparse_ring.kernels.reference.kernels import ReferenceKernels
 from tests.contracts.kernel_cases import assert_same_bits, examples, floats, guarded, seeds
 
 REFERENCE = ReferenceKernels()

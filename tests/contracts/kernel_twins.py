@@ -12,7 +12,7 @@ from sparse_ring.encode import VALUE_CODES, Coding, ValueCode
 from sparse_ring.errors import MessageError
 from sparse_ring.kernels.base import Floats, Indices, Kernels, levels_size
 from sparse_ring.kernels.quantize import SCHEMES, Scheme
-from sparse_ring.kernels.reference import ReferenceKernels
+from sparse_ring.kernels.reference.kernels import ReferenceKernels
 from tests.contracts.kernel_cases import (
     BOUNDS,
     assert_same_bits,

@@ -10,10 +10,10 @@ from numba import cuda
 
 from sparse_ring.errors import MessageError
 from sparse_ring.kernels.base import SPARE
-from sparse_ring.kernels.cuda import CudaKernels
+from sparse_ring.kernels.cuda.kernels import CudaKernels
 from sparse_ring.kernels.quantize import BLOCK8, FOUR4, TERNARY
-from sparse_ring.kernels.reference import ReferenceKernels
-from sparse_ring.kernels.reference_step import sparse_step
+from sparse_ring.kernels.reference.kernels import ReferenceKernels
+from sparse_ring.kernels.reference.step import sparse_step
 from tests.contracts.kernel_cases import assert_same_bits, floats
 from tests.kernels.test_cpu import BAD
 from tests.kernels.test_factors import BAD as BAD_FACTORS

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from sparse_ring.kernels.base import Floats
-from sparse_ring.kernels.cuda import CudaKernels
-from sparse_ring.kernels.cuda_memory import on_device
-from sparse_ring.kernels.cuda_sum import sum_of_squares
-from sparse_ring.kernels.cuda_warp import TILE
-from sparse_ring.kernels.reference_values import sum_magnitudes
+from sparse_ring.kernels.cuda.kernels import CudaKernels
+from sparse_ring.kernels.cuda.memory import on_device
+from sparse_ring.kernels.cuda.sum import sum_of_squares
+from sparse_ring.kernels.cuda.warp import TILE
+from sparse_ring.kernels.reference.values import sum_magnitudes
 
 KERNELS = CudaKernels()
 SIZE = 2 * 8 * TILE + 3  # three runs of each accumulator

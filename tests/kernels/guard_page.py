@@ -10,7 +10,7 @@ import numpy as np
 
 from sparse_ring.errors import MessageError
 from sparse_ring.kernels.base import Bytes, levels_size
-from sparse_ring.kernels.cpu import CpuKernels
+from sparse_ring.kernels.cpu.kernels import CpuKernels
 from sparse_ring.kernels.quantize import SCHEMES
 from tests.contracts.kernel_cases import BOUNDS, INDEX_CODES, MOST_BITMAP_NUMEL
 from tests.kernels.guard_factors import multiply_at_the_end

@@ -11,7 +11,7 @@ import pytest
 from sparse_ring import _native
 from sparse_ring.errors import MessageError
 from sparse_ring.kernels import reasons
-from sparse_ring.kernels.cpu import CpuKernels
+from sparse_ring.kernels.cpu.kernels import CpuKernels
 from sparse_ring.kernels.quantize import QSGD4
 from tests.contracts.kernel_cases import NATIVE
 

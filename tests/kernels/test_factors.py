@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sparse_ring.kernels.base import Floats, Kernels
-from sparse_ring.kernels.cpu import CpuKernels
+from sparse_ring.kernels.cpu.kernels import CpuKernels
 from sparse_ring.kernels.table import kernels_for
 from tests.contracts.kernel_cases import IMPLEMENTATIONS, NATIVE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparse_ring.kernels.base import Kernels
-from sparse_ring.kernels.cpu import CpuKernels
+from sparse_ring.kernels.cpu.kernels import CpuKernels
 from sparse_ring.kernels.table import kernels_for
 from tests.contracts.kernel_cases import IMPLEMENTATIONS, NATIVE
 from tests.contracts.kernel_chunks import ChunkContract, ChunkTwinContract

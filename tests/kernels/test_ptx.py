@@ -61,6 +61,6 @@ def test_the_largest_kernels_do_not_spill(kernel: str, target: int) -> None:
 
 
 def test_the_twin_has_the_whole_protocol() -> None:
-    twin = importlib.import_module("sparse_ring.kernels.cuda").CudaKernels
+    twin = importlib.import_module("sparse_ring.kernels.cuda.kernels").CudaKernels
     missing = {name for name in vars(Kernels) if not name.startswith("_") and not hasattr(twin, name)}
     assert missing == set()

@@ -1,0 +1,1 @@
+"""The native kernels, from the module in ``native/``: thin, checked calls."""

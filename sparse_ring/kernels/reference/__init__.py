@@ -1,0 +1,1 @@
+"""The kernels in NumPy: written for reading, the oracle of all others."""
