@@ -1,4 +1,4 @@
-"""The contract of the kernels, over the CUDA twin in numba's simulator: the suites and golden bytes that all others pass."""
+"""The contract of the kernels, over the twin in numba's simulator (all of sparse_ring.kernels.cuda): suites and golden bytes."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from tests.contracts.kernel_cases import SIMULATED
 def test_this_process_simulates() -> None:
     if not SIMULATED:
         pytest.skip("tests/gpu needs a process of its own, with NUMBA_ENABLE_CUDASIM=1: make simulated")
+    from sparse_ring.kernels.cuda import warp
 
-    assert cuda_warp.SIMULATED
-    assert cuda_warp.WARPS > 1
+    assert warp.SIMULATED
+    assert warp.WARPS > 1

@@ -1,4 +1,4 @@
-"""Arguments that the native kernels must refuse before touching memory."""
+"""Arguments that the native kernels (all of sparse_ring.kernels.cpu) must refuse before touching memory."""
 
 from __future__ import annotations
 
