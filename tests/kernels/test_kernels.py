@@ -1,4 +1,4 @@
-"""Runs the kernel suites over every implementation."""
+"""The contract over every implementation; the oracle is sparse_ring.kernels.reference."""
 
 from __future__ import annotations
 
