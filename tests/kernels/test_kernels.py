@@ -1,4 +1,4 @@
-"""The contract over every implementation; the oracle is sparse_ring.kernels.reference."""
+"""The contract over every implementation, with sparse_ring.kernels.reference as the oracle."""
 
 from __future__ import annotations
 
