@@ -77,3 +77,9 @@ class InterpolativeContract:
     def test_padding_must_be_zero(self, kernels: Kernels, bit: int) -> None:
         with pytest.raises(MessageError, match=reasons.PADDING):
             decode(kernels, CODE, bytes([0b010111 | bit]), 3, 8)
+
+    def test_zeros_behind_a_full_byte_are_refused(self, kernels: Kernels) -> None:
+        payload = encode(kernels, CODE, u32(37), 256)
+        assert len(payload) == 1
+        with pytest.raises(MessageError, match=reasons.TRAILING):
+            decode(kernels, CODE, payload + b"\0", 1, 256)

@@ -76,12 +76,15 @@ def write_codes(codes: Any, starts: Any, length: Any, out: Any) -> None:
     """Write the codes, a byte a thread."""
     for byte in range(first_place(), (starts[length] + 7) >> 3, stride()):
         position, value = 8 * byte, np.int64(0)
-        # The last element that begins at or before this byte; elements of no bits begin where the next one does.
+        # The last element that begins at or before this byte. Elements of no bits begin where the next one does: there may be
+        # millions in a row, and only the last of them can have some.
         i = first_above(starts, length, position) - np.int64(1)
         while i < length and starts[i] < position + 8:
             ahead = starts[i] - position
             value |= codes[i] << ahead if ahead >= 0 else codes[i] >> -ahead
             i += np.int64(1)
+            if i < length and starts[i + 1] == starts[i]:
+                i = first_above(starts, length, starts[i]) - np.int64(1)
         out[byte] = value & 0xFF
 
 
