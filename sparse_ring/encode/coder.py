@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from sparse_ring.encode.base import Floats, ValueCode
 from sparse_ring.encode.coding import Coding
 from sparse_ring.encode.float32 import Float32
 from sparse_ring.kernels.base import Kernels
+
+LARGEST = float(np.finfo(np.float32).max)
 
 
 class Coder(ABC):
@@ -38,15 +40,27 @@ class Coder(ABC):
     def most(self, count: int, step: int) -> int:
         """Return an upper bound of the bytes of ``count`` values at an optimizer step; the same on all ranks."""
 
+    def state_dict(self) -> dict[str, int]:
+        """Return what it has chosen, as numbers by name."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:  # noqa: B027
+        """Take over what ``state_dict`` returned; an empty mapping starts afresh."""
+
 
 def largest_magnitude(values: Floats) -> float:
     """Return the largest magnitude; 0 for no values."""
     return float(np.abs(values).max(initial=0.0))
 
 
+def _square_sum(values: Floats) -> float:
+    # In float64: squares of finite float32 may exceed float32.
+    return float(np.square(values, dtype=np.float64).sum())
+
+
 def root_mean_square(values: Floats) -> float:
     """Return the root of the mean square; 0 for no values."""
-    return float(np.linalg.norm(values)) / math.sqrt(max(len(values), 1))
+    return min(math.sqrt(_square_sum(values) / max(len(values), 1)), LARGEST)
 
 
 class FixedCoder(Coder):
@@ -92,6 +106,14 @@ class WarmupCoder(Coder):
         """See :meth:`Coder.most`."""
         return 4 * count if step < self._steps else self._after.most(count, step)
 
+    def state_dict(self) -> dict[str, int]:
+        """See :meth:`Coder.state_dict`."""
+        return self._after.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """See :meth:`Coder.load_state_dict`."""
+        self._after.load_state_dict(state)
+
 
 class AdaptiveCoder(Coder):
     """The narrowest of several codes whose error is small enough, chosen again every ``period`` steps.
@@ -124,12 +146,21 @@ class AdaptiveCoder(Coder):
         """See :meth:`Coder.most`."""
         return max(code.size(count) for code in self._codes)
 
+    def state_dict(self) -> dict[str, int]:
+        """Return the code's number and until which step it holds, once one is chosen."""
+        return {} if self._chosen is None else {"code": self._chosen.identifier, "code_until": self._until}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """See :meth:`Coder.load_state_dict`."""
+        known = {code.identifier: code for code in self._codes}
+        self._chosen, self._until = known.get(state.get("code", -1)), state.get("code_until", 0)
+
     def _measured(self, values: Floats, coding: Coding, kernels: Kernels) -> ValueCode:
-        norm = float(np.linalg.norm(values))
+        allowed = self._target**2 * _square_sum(values)
         decoded = np.empty_like(values)
         for code in self._codes[:-1]:
             out = np.empty(code.size(len(values)) + 3, dtype=np.uint8)[: code.size(len(values))]
             code.given(coding).encode(values, out, decoded, kernels)
-            if float(np.linalg.norm(values - decoded)) <= self._target * norm:
+            if _square_sum(values - decoded) <= allowed:
                 return code
         return self._codes[-1]

@@ -55,7 +55,12 @@ class ErrorFeedback(ABC):
         """Take note that the whole of ``accumulated`` was sent and that receivers see ``decoded`` (``float32[numel]``)."""
 
     def aggregated(  # noqa: B027
-        self, aggregate: Floats, touched: Sequence[Indices], learning_rate: float, momentum: float = 0.0
+        self,
+        aggregate: Floats,
+        touched: Sequence[Indices],
+        learning_rate: float,
+        momentum: float = 0.0,
+        part: float = 1.0,
     ) -> None:
         """Take note of what all ranks together sent, where ``compensates``; called after ``sent``.
 
@@ -67,6 +72,8 @@ class ErrorFeedback(ABC):
             With which the optimizer will apply it.
         momentum
             The optimizer's coefficient, where the recipe has taken it over.
+        part
+            What of the aggregate is this rank's, where all ranks add some of it to what waits: 1 under Average, 1/P under Sum.
         """
 
     def residual_norm(self) -> float:

@@ -33,6 +33,9 @@ class Applied:
         looked at.)
     momentum
         The optimizer's coefficient, where the recipe has taken it over; else 0.
+    part
+        This rank's part of the aggregate where what all ranks add to their residuals is to add up to it: 1 under Average, 1/P
+        under Sum.
     """
 
     aggregate: Floats
@@ -40,6 +43,7 @@ class Applied:
     sent: Indices | None
     learning_rate: float
     momentum: float
+    part: float = 1.0
 
 
 class Compensation(ABC):

@@ -10,7 +10,7 @@ from sparse_ring.kernels.base import Kernels
 
 
 class GlobalMomentum(Compensation):
-    """``r[i] += momentum * aggregate[i]`` at the touched positions. [ours]
+    """``r[i] += momentum * aggregate[i]`` at the touched positions, under Sum 1/P of that. [ours]
 
     Each rank takes the last update, ``momentum * (w_before - w_now) / learning_rate``, into its next gradient (as in Zhao et al.,
     Global Momentum Compression, 2019, where the update comes from a server), so that nobody keeps a velocity: half of the state of
@@ -23,10 +23,11 @@ class GlobalMomentum(Compensation):
     def apply(self, residual: Floats, applied: Applied) -> None:
         """See :meth:`Compensation.apply`."""
         at = applied.touched
-        if applied.momentum == 0.0:
+        factor = applied.momentum * applied.part
+        if factor == 0.0:
             return
         if at is None:
-            self._kernels.add_scaled(residual, applied.aggregate, applied.momentum)
+            self._kernels.add_scaled(residual, applied.aggregate, factor)
             return
         with np.errstate(all="ignore"):
-            residual[at] = residual[at] + applied.aggregate[at] * np.float32(applied.momentum)
+            residual[at] = residual[at] + applied.aggregate[at] * np.float32(factor)

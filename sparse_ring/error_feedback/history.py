@@ -39,7 +39,7 @@ class History(Compensation):
         if applied.sent is None:
             return
         as_it_was = residual[applied.sent]
-        self._kernels.add_scaled(residual, history, self._strength)
+        self._kernels.add_scaled(residual, history, self._strength * applied.part)
         residual[applied.sent] = as_it_was
 
     def state_dict(self) -> dict[str, Floats]:

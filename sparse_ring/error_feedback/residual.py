@@ -55,12 +55,17 @@ class Residual(ErrorFeedback):
             self._sent = decoded.indices
 
     def aggregated(
-        self, aggregate: Floats, touched: Sequence[Indices], learning_rate: float, momentum: float = 0.0
+        self,
+        aggregate: Floats,
+        touched: Sequence[Indices],
+        learning_rate: float,
+        momentum: float = 0.0,
+        part: float = 1.0,
     ) -> None:
         """Let the compensations change what waits; a rank that has sent nothing since the last time sent nothing in this step."""
         positions = np.concatenate(touched) if touched else None
         sent, self._sent = self._sent, _NOTHING
-        applied = Applied(aggregate, positions, sent, learning_rate, momentum)
+        applied = Applied(aggregate, positions, sent, learning_rate, momentum, part)
         for compensation in self._compensations:
             compensation.apply(self.accumulated, applied)
 

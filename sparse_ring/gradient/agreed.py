@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sparse_ring.encode import INDEX_CHOICES, CodecChoice, Nothing
+from sparse_ring.encode import CodecChoice, Nothing
 from sparse_ring.engine.link import Link
 from sparse_ring.engine.operation import Agreed, Operation
 from sparse_ring.errors import MessageError
 from sparse_ring.gradient.base import Floats, GradientOperation, OptimizerStep, ParameterPipeline, Pipeline
 from sparse_ring.gradient.framed import decoded
 from sparse_ring.gradient.report import count_exchange, report_nonfinite
-from sparse_ring.gradient.summed import FAILED, NONFINITE, failures, summed
+from sparse_ring.gradient.summed import FAILED, NONFINITE, failures, flags_of, summed
 from sparse_ring.message import read_message
 from sparse_ring.message.writer import frame_bound, message_bound
 from sparse_ring.observe.timeline import Track, now
@@ -51,13 +51,17 @@ class AgreedParameter(ParameterPipeline):
     ) -> None:
         super().__init__(shared, recipe, number, name, shape, key)
         self.seed, self.keep = recipe.seed, recipe.keep(self.numel)
-        self.codec = CodecChoice(INDEX_CHOICES[recipe.indices], Nothing())
+        self.codec = CodecChoice(recipe.position_code, Nothing())
         self.feedback = recipe.error_feedback(self.numel, shared.kernels)
         self.selector = recipe.selector()
 
     def operation(self, gradient: Floats, step: OptimizerStep, absent: bool = False) -> Operation:
         """See :meth:`ParameterPipeline.operation`."""
         return AgreedGradient(self, gradient, step, absent)
+
+    def detail(self, step: int) -> str:
+        """Who leads must be known to all before anything travels."""
+        return "" if self.selector is None else f" leader={step % self.shared.size}"
 
     @property
     def frame_bound(self) -> int:
@@ -136,7 +140,8 @@ class AgreedGradient(GradientOperation):
         positions = _positions(steps, link)
         own = [step._values(where, link) for step, where in zip(steps, positions, strict=True)]
         travelling = [
-            summed(values, step.parameter.keep, step._flag, link) for step, values in zip(steps, own, strict=True)
+            summed(values, step.parameter.keep, step._flag, step.step.number, link)
+            for step, values in zip(steps, own, strict=True)
         ]
         shared = steps[0].parameter.shared
         what = f"values of gradients from '{steps[0].request.name}' on"
@@ -145,13 +150,14 @@ class AgreedGradient(GradientOperation):
         link.timeline.work("exchange", at, Track.EXCHANGE, sent_bytes=link.metrics.sent_bytes - sent_before)
         results: list[Any] = []
         for step, where, values, total in zip(steps, positions, own, travelling, strict=True):
-            failure = step._failure or failures(total[step.parameter.keep :], step.parameter.name)
+            keep, name = step.parameter.keep, step.parameter.name
+            failure = step._failure or failures(total, keep, step.step.number, link, name)
             results.append(failure or step._finish(cast("Indices", where), values, total, link))
         for rank in range(link.size):
             missing = [
                 step.parameter
                 for step, total in zip(steps, travelling, strict=True)
-                if total[step.parameter.keep + rank] == NONFINITE
+                if flags_of(total, step.parameter.keep, link)[rank] == NONFINITE
             ]
             report_nonfinite(missing, rank, steps[0].step.number)
         count_exchange([step.parameter for step in steps], 0, link, sent_before, began)
@@ -186,8 +192,7 @@ class AgreedGradient(GradientOperation):
             feedback.sent(SparseGradient(where, own, parameter.numel))
             link.metrics.kept_elements += len(where)
             link.metrics.value_bytes += own.nbytes
-        if feedback.compensates:
-            feedback.aggregated(self.gradient, [where], step.learning_rate)
+        parameter.tell_aggregate(self.gradient, [where], step)
         return self.gradient
 
 

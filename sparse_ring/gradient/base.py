@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -134,9 +134,17 @@ class ParameterPipeline(ABC):
         if self.feedback is not None:
             self.feedback.load_state_dict(state)
 
-    def drop_overflow(self) -> None:
-        """Finite gradients have added up beyond float32: what overflowed can't be kept, and would spoil all later steps."""
+    def tell_aggregate(self, aggregate: Floats, touched: Sequence[NDArray[np.uint32]], step: OptimizerStep) -> None:
+        """Tell error feedback that compensates for stale gradients what the optimizer will apply; see ``aggregated`` there."""
+        if self.feedback is not None and self.feedback.compensates:
+            part = 1.0 if step.average else 1.0 / self.shared.size
+            self.feedback.aggregated(aggregate, touched, step.learning_rate, step.momentum, part)
+
+    def drop_overflow(self, most: float = math.inf) -> None:
+        """Drop what has added up beyond float32, or ``most`` in magnitude: it can't be sent, and would spoil all later steps."""
         assert self.feedback is not None
+        if most < math.inf:
+            self.feedback.accumulated[np.abs(self.feedback.accumulated) > most] = np.inf
         lost = self.feedback.drop_nonfinite()
         logger.error(
             "Parameter '%s': the residual has overflowed in %d elements, which start at zero.", self.name, lost

@@ -26,12 +26,16 @@ from sparse_ring.engine.operation import Agreed, Operation
 from sparse_ring.errors import MessageError
 from sparse_ring.gradient.base import Floats, GradientOperation, OptimizerStep, ParameterPipeline, Pipeline
 from sparse_ring.gradient.report import count_exchange, report_nonfinite
-from sparse_ring.gradient.summed import FAILED, NONFINITE, failures, summed
+from sparse_ring.gradient.summed import FAILED, NONFINITE, failures, flags_of, summed
 from sparse_ring.observe.timeline import Track, now
 from sparse_ring.recipe.factored import matrix_shape
 
 if TYPE_CHECKING:
     from sparse_ring.recipe import FactoredRecipe
+
+
+# Products with elements up to here are finite, whatever is trained.
+MOST = 1e18
 
 
 class FactoredParameter(ParameterPipeline):
@@ -129,6 +133,8 @@ class FactoredGradient(GradientOperation):
                 kernels, factor = parameter.shared.kernels, parameter.factor
                 kernels.skinny_right(self._matrix, *parameter.shape_and_rank, factor, self._left)
                 if not kernels.all_finite(self._left):
+                    # What is so large would never come through, and nothing else beside it.
+                    parameter.drop_overflow(MOST)
                     self._flag = NONFINITE
             link.metrics.nonfinite_frames += self._flag == NONFINITE
             link.metrics.sparse_elements += parameter.numel
@@ -173,7 +179,7 @@ class FactoredGradient(GradientOperation):
             missing = [
                 step.parameter
                 for step, left in zip(steps, lefts, strict=True)
-                if left[step.parameter.rows * step.parameter.rank + rank] == NONFINITE
+                if flags_of(left, step.parameter.rows * step.parameter.rank, link)[rank] == NONFINITE
             ]
             report_nonfinite(missing, rank, steps[0].step.number)
         count_exchange([step.parameter for step in steps], 0, link, sent_before, began)
@@ -192,16 +198,16 @@ class FactoredGradient(GradientOperation):
     def _finish(self, left: Floats, right: Floats, link: Link) -> Floats | Exception:
         parameter = self.parameter
         rows, columns, rank = parameter.rows, parameter.columns, parameter.rank
-        failure = self._failure or failures(left[rows * rank :], parameter.name)
+        failure = self._failure or failures(left, rows * rank, self.step.number, link, parameter.name)
         if failure is not None:
             return failure
         total = right[: columns * rank]
         kernels, feedback = parameter.shared.kernels, parameter.feedback
         assert feedback is not None
         if not kernels.all_finite(total):
+            parameter.drop_overflow(MOST)
             return MessageError("the sum of the factors is not finite", parameter=parameter.name)
-        flags = left[rows * rank :]
-        finite = link.size - int(np.count_nonzero(flags == NONFINITE))
+        finite = link.size - int(np.count_nonzero(flags_of(left, rows * rank, link) == NONFINITE))
         # Each rank that had a part in the sum takes an equal share off, so that nothing is lost or counted twice.
         share = total / np.float32(max(finite, 1))
         # What the fused kernel would take off a residual, error feedback does by itself.
@@ -213,17 +219,18 @@ class FactoredGradient(GradientOperation):
         if parts != 1.0:
             self.gradient *= np.float32(parts)
         parameter.start_from(share)
+        parameter.tell_aggregate(self.gradient, [], self.step)
         link.metrics.kept_elements += rank * (rows + columns)
         link.metrics.value_bytes += 4 * rank * (rows + columns)
         return self.gradient
 
 
 def _added(own: Sequence[Floats | None], steps: Sequence[FactoredGradient], link: Link) -> list[Floats]:
-    """Return, for each parameter, the sum over all ranks of one factor, and the ranks' flags behind it."""
+    """Return, for each parameter, the sum over all ranks of one factor, and the ranks' flags and steps behind it."""
     travelling = []
     for step, values in zip(steps, own, strict=True):
         assert values is not None
-        travelling.append(summed(values, values.size, step._flag, link))
+        travelling.append(summed(values, values.size, step._flag, step.step.number, link))
     what = f"factors of gradients from '{steps[0].request.name}' on"
     steps[0].parameter.shared.exchanges.dense("native").allreduce(travelling, "Sum", link, what)
     link.metrics.message_bytes += sum(array.nbytes for array in travelling)

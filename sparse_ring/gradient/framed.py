@@ -130,7 +130,7 @@ class FramedParameter(ParameterPipeline):
         """Tell error feedback that compensates for stale gradients what the optimizer will apply; after ``sent``."""
         if self.feedback is not None and self.feedback.compensates:
             touched = [part.indices for part in decoded if isinstance(part, SparseGradient)]
-            self.feedback.aggregated(aggregate, touched, step.learning_rate, step.momentum)
+            self.tell_aggregate(aggregate, touched, step)
 
 
 def decoded(frame: Frame, number: int, numel: int, shared: Pipeline) -> Decoded:

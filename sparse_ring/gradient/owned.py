@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
@@ -78,20 +78,36 @@ class OwnedParameter(ParameterPipeline):
         """During the warm-up frames need more room."""
         return " in the warm-up" if step < self.recipe.warmup else ""
 
-    def code(self, values: Floats, step: int, *, of_sum: bool = False) -> ValueCode:
-        """Return the code for a part of what was accumulated, or of a sum, which has random numbers of its own."""
-        number = self.number + (of_sum << 32)
+    def code(self, values: Floats, step: int, place: int) -> ValueCode:
+        """Return the code for a part, with random numbers of its own.
+
+        place
+            The rank that owns it; plus the number of ranks where it is a sum.
+        """
+        number = self.number + (place + 1 << 32)
         coding = Coding(seed=self._seed, step=step, parameter=number, scale=self.coder.unit(values))
         return self.coder.choose(values, coding, self.shared.kernels)
 
     def decode(self, frame: Frame, owner: int) -> Floats | None:
         """Return the part of a rank that a frame holds; None where that was not finite. Raises MessageError."""
         if frame.refused:
-            raise MessageError("could not read what it was to add up: a message on its way there was damaged")
+            raise MessageError(
+                "could not add up what it got: a message on its way there was damaged, or its own error says why"
+            )
         values = decoded(frame, self.number, self.length(owner), self.shared)
         if isinstance(values, SparseGradient):
             raise MessageError(f"has {values.count} of {values.numel} elements, but all were agreed")
         return values
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return residual (or velocity) as arrays, not copied, and what the coder has chosen."""
+        return {**super().state_dict(), **self.coder.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See :meth:`ParameterPipeline.load_state_dict`."""
+        arrays = {name: value for name, value in state.items() if isinstance(value, np.ndarray)}
+        super().load_state_dict(arrays)
+        self.coder.load_state_dict({name: value for name, value in state.items() if name not in arrays})
 
 
 class OwnedGradient(GradientOperation):
@@ -153,7 +169,7 @@ class OwnedGradient(GradientOperation):
             assert parameter.feedback is not None
             part = parameter.parts[rank]
             values = parameter.feedback.accumulated[part]
-            code = parameter.code(values, self.step.number)
+            code = parameter.code(values, self.step.number, rank)
             writer.add_dense_coded(parameter.number, values, code, self.gradient[part])
         return writer.frames()
 
@@ -173,7 +189,9 @@ class OwnedGradient(GradientOperation):
             report_nonfinite(missing, rank, steps[0].step.number)
         sums = _to_all(steps, mine, link)
         link.timeline.work("exchange", at, Track.EXCHANGE, sent_bytes=link.metrics.sent_bytes - sent_before)
-        results: list[Any] = [failure or step._finish(parts, link) for step, parts in zip(steps, sums, strict=True)]
+        results: list[Any] = [
+            failure or step._failure or step._finish(parts, link) for step, parts in zip(steps, sums, strict=True)
+        ]
         count_exchange([step.parameter for step in steps], 0, link, sent_before, began)
         return results
 
@@ -186,16 +204,32 @@ class OwnedGradient(GradientOperation):
                 return part
             whole.append(part)
         assert parameter.feedback is not None
+        for rank, total in enumerate(whole):
+            if total is None:
+                # A sum beyond float32, or of nothing: no gradient there, and what was sent of it waits.
+                self.gradient[parameter.parts[rank]] = 0.0
         if not self._nonfinite:
             parameter.feedback.sent_all(self.gradient)
         if self._left is not None:
             parameter.feedback.accumulated[parameter.parts[link.rank]] += self._left
         for rank, total in enumerate(whole):
-            # An owner's sum that is beyond float32 counts as no gradient.
             self.gradient[parameter.parts[rank]] = np.float32(0) if total is None else total
+        parameter.tell_aggregate(self.gradient, [], self.step)
         return self.gradient
 
     _left: Floats | None = None
+
+    def _summed(self, parts: Sequence[Part], link: Link) -> Bytes:
+        """Return the frame of this rank's sum; where it fails, one that says so: the others wait for a message all the same."""
+        try:
+            return _sum_frame(self, parts, link)
+        except Exception as error:
+            traceback.clear_frames(error.__traceback__)
+            self._failure, self._left = error, None
+            writer = self.parameter.shared.writer
+            writer.begin(0, 0)
+            writer.add_refused(self.parameter.number)
+            return writer.frames()
 
 
 def _to_owners(steps: Sequence[OwnedGradient], link: Link, *, failed: bool) -> list[list[Part]]:
@@ -223,7 +257,7 @@ def _to_owners(steps: Sequence[OwnedGradient], link: Link, *, failed: bool) -> l
 def _to_all(steps: Sequence[OwnedGradient], mine: Sequence[list[Part]], link: Link) -> list[list[Part]]:
     """Add up this rank's parts and send the sums to all; returns every owner's sum, for each parameter."""
     shared, number = steps[0].parameter.shared, steps[0].step.number
-    frames = [_sum_frame(step, parts, link) for step, parts in zip(steps, mine, strict=True)]
+    frames = [step._summed(parts, link) for step, parts in zip(steps, mine, strict=True)]
     shared.writer.begin(number & 0xFFFFFFFF, shared.plan)
     for frame in frames:
         shared.writer.add(frame)
@@ -270,6 +304,9 @@ def _sum_frame(step: OwnedGradient, parts: Sequence[Part], link: Link) -> Bytes:
         return writer.frames()
     arrays = cast("Sequence[Floats | None]", parts)
     length = parameter.length(link.rank)
+    if all(array is None for array in arrays):
+        writer.add_nonfinite(parameter.number)
+        return writer.frames()
     if parameter.majority:
         total = majority(arrays, length, step.step.number % link.size)
     else:
@@ -281,7 +318,9 @@ def _sum_frame(step: OwnedGradient, parts: Sequence[Part], link: Link) -> Bytes:
         writer.add_nonfinite(parameter.number)
         return writer.frames()
     sent = np.empty(length, dtype=np.float32)
-    writer.add_dense_coded(parameter.number, total, parameter.code(total, step.step.number, of_sum=True), sent)
+    writer.add_dense_coded(
+        parameter.number, total, parameter.code(total, step.step.number, link.size + link.rank), sent
+    )
     if parameter.keeps_residual:
         step._left = (total - sent) * np.float32(link.size if step.step.average else 1)
     return writer.frames()

@@ -1,8 +1,6 @@
-"""What a ring adds for the ways whose values can be summed: the values, and an element a rank that says how it fared."""
+"""What a ring adds for the ways whose values can be summed: the values, and two elements a rank that say how it fared and when."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,27 +9,36 @@ from sparse_ring.errors import MessageError
 from sparse_ring.gradient.base import Floats
 
 NONFINITE, FAILED = 1.0, 2.0
+# Steps are told modulo this, which float32 holds exactly.
+_STEPS = 1 << 24
 
 
-def summed(values: Floats | Sequence[Floats], room: int, flag: float, link: Link) -> Floats:
-    """Return ``float32[room + size]``: this rank's values, zeros after them, and ``flag`` in its own place among the flags.
+def summed(values: Floats, room: int, flag: float, step: int, link: Link) -> Floats:
+    """Return ``float32[room + 2 * size]``: this rank's values, zeros after them, ``flag`` and ``step`` in places of its own.
 
     flag
         0 where all is well, ``NONFINITE`` or ``FAILED``: then the values count as zeros.
     """
-    travelling = np.zeros(room + link.size, dtype=np.float32)
+    travelling = np.zeros(room + 2 * link.size, dtype=np.float32)
     travelling[room + link.rank] = flag
+    travelling[room + link.size + link.rank] = step % _STEPS
     if flag == 0.0:
-        start = 0
-        for part in [values] if isinstance(values, np.ndarray) else values:
-            travelling[start : start + part.size] = part.reshape(-1)
-            start += part.size
+        travelling[: values.size] = values
     return travelling
 
 
-def failures(flags: Floats, parameter: str) -> MessageError | None:
-    """Return the error for the first rank that failed, from the flags of all ranks; None where none did."""
-    for rank, flag in enumerate(flags):
+def flags_of(total: Floats, room: int, link: Link) -> Floats:
+    """Return every rank's flag, from what the ring has added."""
+    return total[room : room + link.size]
+
+
+def failures(total: Floats, room: int, step: int, link: Link, parameter: str) -> MessageError | None:
+    """Return the error for the first rank that failed or is at another step; None where all fared well."""
+    for rank, flag in enumerate(flags_of(total, room, link)):
         if flag >= FAILED:
             return MessageError("failed before it could send; its own error says why", rank=rank, parameter=parameter)
+    for rank, its in enumerate(total[room + link.size :]):
+        if int(its) != step % _STEPS:
+            reason = f"is of step {int(its)}, but this rank is at {step}: resume all ranks from one checkpoint"
+            return MessageError(reason, rank=rank, parameter=parameter)
     return None

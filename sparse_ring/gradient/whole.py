@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
 from sparse_ring.encode import Coder, Coding
 from sparse_ring.error_feedback import ErrorFeedback
 from sparse_ring.gradient.base import Floats, OptimizerStep, Pipeline
@@ -106,3 +111,13 @@ class CodedParameter(FramedParameter):
             metrics.sparse_elements += self.numel
             metrics.kept_elements += self.numel
             metrics.value_bytes += encoded.value_bytes
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return residual (or velocity) as arrays, not copied, and what the coder has chosen."""
+        return {**super().state_dict(), **self.coder.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See :meth:`ParameterPipeline.load_state_dict`."""
+        arrays = {name: value for name, value in state.items() if isinstance(value, np.ndarray)}
+        super().load_state_dict(arrays)
+        self.coder.load_state_dict({name: value for name, value in state.items() if name not in arrays})

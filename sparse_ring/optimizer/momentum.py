@@ -55,8 +55,8 @@ class MomentumTakeover:
                 )
             if self._groups[key].get("nesterov", False) and not self._records[key].recipe.takes_nesterov:
                 raise ValueError(
-                    f"Parameter '{self._records[key].name}': this recipe keeps no velocity, which nesterov=True needs. Set "
-                    f"nesterov=False, or momentum='local' in the recipe."
+                    f"Parameter '{self._records[key].name}': this recipe keeps no velocity as nesterov=True needs it. "
+                    f"Set nesterov=False (or, for GradSA, momentum='local')."
                 )
 
     def prepare(self, record: Record) -> None:
@@ -92,9 +92,8 @@ class MomentumTakeover:
             pipeline.load_state_dict({**pipeline.state_dict(), "velocity": velocity})
             self.decay_buffers.pop(record.name, None)
             state = pipeline.state_dict()
-            if "velocity" in state:
-                self.fresh.add(record.name)
-            else:
+            self.fresh.add(record.name)
+            if "velocity" not in state:
                 momentum = self._groups[id(record.parameter)]["momentum"]
                 pipeline.load_state_dict({**state, "residual": state["residual"] + momentum * velocity})
 

@@ -101,7 +101,11 @@ def common_state(reducer: GradientReducer, takeover: MomentumTakeover) -> dict[s
     velocities = {}
     for record in reducer.records:
         if record.name in takeover.fresh and record.pipeline is not None:
-            velocities[record.name] = record.pipeline.state_dict()["velocity"]
+            state = record.pipeline.state_dict()
+            # Without a velocity, what the plain momentum makes of the next step waits in the residual.
+            velocities[record.name] = {key: state[key] for key in ("velocity",) if key in state} or {
+                "residual": state["residual"]
+            }
     return {"step": reducer.step, "decay_buffers": dict(takeover.decay_buffers), "velocities": velocities}
 
 
@@ -112,8 +116,7 @@ def load_common_state(state: Mapping[str, Any], reducer: GradientReducer, takeov
     takeover.fresh = set(state["velocities"])
     for record in reducer.records:
         if record.name in takeover.fresh and record.pipeline is not None:
-            velocity = state["velocities"][record.name]
-            record.pipeline.load_state_dict({**record.pipeline.state_dict(), "velocity": velocity})
+            record.pipeline.load_state_dict({**record.pipeline.state_dict(), **state["velocities"][record.name]})
 
 
 def folded_state(

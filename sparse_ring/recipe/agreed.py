@@ -5,9 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 
-from sparse_ring.encode import INDEX_CHOICES
+from sparse_ring.encode import INDEX_CHOICES, IndexChoice
 from sparse_ring.error_feedback import ErrorFeedback
-from sparse_ring.errors import ConfigError
 from sparse_ring.kernels.base import Kernels
 from sparse_ring.recipe.base import CompressingRecipe, check_density, kept
 from sparse_ring.select import Selector
@@ -20,21 +19,16 @@ class AgreedRecipe(CompressingRecipe):
     density
         Fraction of a compressed parameter's elements that is sent a step, in (0, 1]; default 0.01. At least one element a
         parameter.
-    indices
-        Name of the code in which a leader sends its positions; default ``"golomb"``.
     seed
         Of the positions that ranks draw alike; default 0.
     """
 
     density: float = 0.01
-    indices: str = "golomb"
     seed: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_density(self.density)
-        if self.indices not in INDEX_CHOICES:
-            raise ConfigError("indices", self.indices, f"one of {', '.join(INDEX_CHOICES)}")
 
     def keep(self, numel: int) -> int:
         """Return how many of ``numel`` elements are sent."""
@@ -43,6 +37,11 @@ class AgreedRecipe(CompressingRecipe):
     @abstractmethod
     def error_feedback(self, numel: int, kernels: Kernels) -> ErrorFeedback:
         """Return the fresh memory of a parameter."""
+
+    @property
+    def position_code(self) -> IndexChoice:
+        """In which a leader tells its positions."""
+        return INDEX_CHOICES["golomb"]
 
     def selector(self) -> Selector | None:
         """Return a fresh selector, with which the step's leader picks the positions; None: all ranks draw them alike."""

@@ -28,6 +28,8 @@ class FactoredRecipe(CompressingRecipe):
         super().__post_init__()
         if not isinstance(self.rank, int) or not 1 <= self.rank <= 64:
             raise ConfigError("rank", self.rank, "a whole number from 1 to 64")
+        if self.seed < 0:
+            raise ConfigError("seed", self.seed, "0 or more")
 
     def compresses(self, shape: tuple[int, ...]) -> bool:
         """Return whether the shape has two dimensions or more, enough elements, and factors with fewer."""

@@ -43,7 +43,8 @@ class GradSA(WarmedRecipe):
         β, at least 0 and below 0.5; default 0.1.
     momentum
         ``"local"`` (default): each rank keeps a velocity u. ``"global"``: none does; m times the last aggregate goes into r instead
-        (:class:`~sparse_ring.error_feedback.GlobalMomentum`), which halves the state. Not for Nesterov's momentum. [ours]
+        (:class:`~sparse_ring.error_feedback.GlobalMomentum`), which halves the state. Not for Nesterov's momentum, and a plain
+        checkpoint has none of it. [ours]
     """
 
     compensation: str = "none"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sparse_ring.encode import WHOLE_NAMES, Coder, FixedCoder, largest_magnitude
 from sparse_ring.error_feedback import ErrorFeedback, Memoryless
+from sparse_ring.errors import ConfigError
 from sparse_ring.kernels.base import Kernels
 from sparse_ring.recipe.quantized import QuantizedRecipe
 
@@ -18,13 +19,20 @@ class TernGrad(QuantizedRecipe):
     (section 3.2's scaler sharing), which costs a ring of 4 bytes a parameter. There is no residual.
 
     clip_sigmas
-        Default 2.5.
+        Above 0; default 2.5. Gradients of warm-up steps are clipped as well.
     minimum_elements
         As in the authors' code, 9,217 by default.
     """
 
     minimum_elements: int = 9217
     clip_sigmas: float = 2.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.clip_sigmas > 0.0:
+            raise ConfigError("clip_sigmas", self.clip_sigmas, "above 0")
+        if self.exchange == "owners":
+            raise ConfigError("exchange", self.exchange, "auto or gather: all ranks' digits have one unit")
 
     @property
     def exempt(self) -> str:

@@ -50,3 +50,14 @@ def test_units_of_nothing_are_zero():
     assert largest_magnitude(nothing) == root_mean_square(nothing) == 0.0
     assert largest_magnitude(np.array([1, -3], np.float32)) == 3.0
     assert root_mean_square(np.array([3, -4], np.float32)) == np.float32(12.5**0.5)
+
+
+def test_a_choice_is_kept_in_the_state():
+    signs = np.ones(4096, np.float32)
+    spread = np.random.default_rng(0).standard_normal(4096).astype(np.float32)
+    coder, other = (WarmupCoder(AdaptiveCoder(CODES, 0.01, 10, root_mean_square), 0) for _ in range(2))
+    assert at(0, signs, coder) == "one1"
+    other.load_state_dict(coder.state_dict())
+    assert [at(step, spread, other) for step in (1, 9, 10)] == ["one1", "one1", "block8"]
+    other.load_state_dict({})
+    assert at(11, signs, other) == "one1"

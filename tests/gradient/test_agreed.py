@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparse_ring.errors import MessageError
+from sparse_ring.errors import MessageError, MismatchError
 from sparse_ring.gradient import OptimizerStep, Pipeline, pipeline_of
 from sparse_ring.gradient.agreed import drawn_positions
 from sparse_ring.recipe import CLTK, RandomK
@@ -96,5 +96,20 @@ def test_a_rank_that_fails_to_accumulate_is_named_by_the_others():
         with pytest.raises(expected):
             session.submit(parameter.operation(np.ones(1200, F), OptimizerStep(0))).wait()
         return True
+
+    assert run_ranks(2, job) == [True, True]
+
+
+@pytest.mark.parametrize(("recipe", "error", "text"), [
+    (RandomK(density=0.1), MessageError, "is of step 6, but this rank is at 5: resume all ranks from one checkpoint"),
+    (CLTK(density=0.1), MismatchError, "leader=1.*leader=0"),
+])  # fmt: skip
+def test_ranks_at_different_steps_tell_each_other(recipe, error, text):
+    def job(session):
+        parameter = parameter_of(session, recipe)
+        with pytest.raises(error, match=text if session.rank == 0 else "leader=1|is of step 5"):
+            session.submit(parameter.operation(np.ones(1200, F), OptimizerStep(5 + session.rank))).wait()
+        # Nothing was applied, so everything waits.
+        return parameter.feedback.accumulated.tolist() == [1.0] * 1200
 
     assert run_ranks(2, job) == [True, True]

@@ -46,7 +46,7 @@ class Twin:
         self.history = np.zeros(numel, F)
         self.mean_square = None
 
-    def step(self, gradient, sent, everybody, aggregate, momentum, nesterov):
+    def step(self, gradient, sent, everybody, aggregate, momentum, nesterov, part):
         if sent is not None:
             self.accumulate_and_send(gradient, sent, momentum, nesterov)
         positions = [part.indices for part in everybody if isinstance(part, SparseGradient)]
@@ -61,10 +61,11 @@ class Twin:
                 others[sent.indices] = False
             elif sent is not None:
                 others[:] = False
-            self.residual[others] += (self.history * strength)[others]
+            # Under Sum all ranks together add what one adds under Average.
+            self.residual[others] += (self.history * F(self.recipe.history_strength * part))[others]
         if self.recipe.momentum == "global" and momentum:
             where = slice(None) if touched is None else touched
-            self.residual[where] += aggregate[where] * F(momentum)
+            self.residual[where] += aggregate[where] * F(momentum * part)
 
     def accumulate_and_send(self, gradient, sent, momentum, nesterov):
         velocity = self.velocity if momentum else None
@@ -115,6 +116,8 @@ def test_what_waits_is_what_was_not_sent_and_what_compensation_added(
     )  # fmt: skip
     shape, numel = (40, 30), 1200
     parameters = [parameter_of(recipe, shape, kernels) for _ in range(size)]
+    for parameter in parameters:
+        parameter.shared.size = size
     twins = [Twin(recipe, numel) for _ in range(size)]
     generator = np.random.default_rng(seed)
     for number in range(6):
@@ -125,7 +128,7 @@ def test_what_waits_is_what_was_not_sent_and_what_compensation_added(
         sent, aggregate = exchange(parameters, gradients, step)
         assert (sent[-1] is None) == (skip and number == 4)
         for parameter, expected, gradient, own in zip(parameters, twins, gradients, sent, strict=True):
-            expected.step(gradient, own, sent, aggregate, momentum, nesterov)
+            expected.step(gradient, own, sent, aggregate, momentum, nesterov, 1.0 if average else 1.0 / size)
             state = parameter.state_dict()
             assert state["residual"].tobytes() == expected.residual.tobytes()
             if where == "local" and momentum:
@@ -166,3 +169,19 @@ def test_compensation_changes_what_is_sent():
                 aggregate = exchange(parameters, gradients, OptimizerStep(number, 0.9, False, LEARNING_RATE))[1]
             found[compensation, where] = aggregate.tobytes()
     assert len(set(found.values())) == len(found)
+
+
+@pytest.mark.parametrize("average", [True, False])
+@pytest.mark.parametrize("size", [1, 4])
+def test_global_momentum_is_heavy_ball_momentum(average, size):
+    """At density 1, whether gradients are averaged or summed."""
+    recipe = GradSA(density=1.0, values="float32", momentum="global", minimum_elements=10)
+    parameters = [parameter_of(recipe, (4, 5)) for _ in range(size)]
+    for parameter in parameters:
+        parameter.shared.size = size
+    buffer = 0.0
+    for number in range(6):
+        buffer = 0.9 * buffer + (1.0 if average else float(size))
+        gradients = [np.ones(20, F) for _ in range(size)]
+        aggregate = exchange(parameters, gradients, OptimizerStep(number, 0.9, average=average))[1]
+        np.testing.assert_allclose(aggregate, buffer, rtol=1e-5)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from sparse_ring.errors import MessageError
 from sparse_ring.gradient import OptimizerStep, Pipeline, pipeline_of
 from sparse_ring.recipe import PowerSGD
 from tests.helpers import run_ranks
@@ -76,3 +77,23 @@ def test_state_of_another_rank_number_is_refused():
         return True
 
     assert run_ranks(1, job) == [True]
+
+
+def test_one_huge_gradient_does_not_stop_all_that_come_after_it():
+    def job(session):
+        parameter = parameter_of(session, PowerSGD(rank=2))
+        session.submit(parameter.operation(np.full(1200, 1e38, F), OptimizerStep(0))).wait()
+        return session.submit(parameter.operation(matrix(0, 2).reshape(-1), OptimizerStep(1))).wait()
+
+    for found in run_ranks(2, job):
+        np.testing.assert_allclose(found, matrix(0, 2).reshape(-1), rtol=1e-3, atol=1e-4)
+
+
+def test_ranks_at_different_steps_tell_each_other():
+    def job(session):
+        parameter = parameter_of(session, PowerSGD(rank=2))
+        with pytest.raises(MessageError, match="is of step"):
+            session.submit(parameter.operation(matrix(0, 2).reshape(-1), OptimizerStep(session.rank))).wait()
+        return True
+
+    assert run_ranks(2, job) == [True, True]

@@ -64,7 +64,7 @@ def test_a_recipe_without_velocity_refuses_nesterovs_momentum():
     def job(session):
         model = model_of()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
-        with pytest.raises(ValueError, match=r"'0\.weight': this recipe keeps no velocity, which nesterov=True needs"):
+        with pytest.raises(ValueError, match=r"'0\.weight': this recipe keeps no velocity as nesterov=True needs it"):
             distributed(session, model, optimizer, GLOBAL)
 
     run_ranks(1, job)
@@ -83,9 +83,9 @@ def test_compensation_hears_how_weights_move(maximize):
         heard, feedback = [], record.pipeline.feedback
         aggregated = feedback.aggregated
 
-        def hear(aggregate, touched, learning_rate, momentum):
+        def hear(aggregate, touched, learning_rate, momentum, part):
             heard.append((-learning_rate * torch.tensor(aggregate), len(touched), momentum))
-            aggregated(aggregate, touched, learning_rate, momentum)
+            aggregated(aggregate, touched, learning_rate, momentum, part)
 
         feedback.aggregated = hear
         for step in range(4):

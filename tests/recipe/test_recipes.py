@@ -3,7 +3,22 @@ import pytest
 from sparse_ring.error_feedback import Residual
 from sparse_ring.errors import ConfigError
 from sparse_ring.kernels.table import kernels_for
-from sparse_ring.recipe import BF16, RECIPES, Dense, GradSA, TopK, recipe_named
+from sparse_ring.recipe import (
+    BF16,
+    CLTK,
+    QSGD,
+    RECIPES,
+    AdaptiveBits,
+    Dense,
+    GradSA,
+    Int8,
+    PowerSGD,
+    SignSGD,
+    TernGrad,
+    TopK,
+    TwoBit,
+    recipe_named,
+)  # fmt: skip
 
 
 def test_names_lead_to_recipes():
@@ -74,3 +89,25 @@ def test_small_parameters_have_a_memory_only_where_coding_loses_something():
         recipe = GradSA(small=small)
         assert isinstance(recipe.small_feedback(3, kernels), Residual)
         assert recipe.small_code.name == small
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "text"),
+    [
+        (TernGrad, {"clip_sigmas": 0}, "clip_sigmas is 0, but must be above 0"),
+        (TernGrad, {"exchange": "owners"}, "exchange is 'owners', but must be auto or gather"),
+        (SignSGD, {"exchange": "gather"}, "exchange is 'gather', but must be auto or owners"),
+        (SignSGD, {"warmup_steps": 5}, "warmup_steps is 5, but must be 0"),
+        (PowerSGD, {"seed": -1}, "seed is -1, but must be 0 or more"),
+        (PowerSGD, {"rank": 0}, "rank is 0, but must be a whole number from 1 to 64"),
+        (CLTK, {"indices": "lz4"}, "indices is 'lz4', but must be one of golomb"),
+        (QSGD, {"bits": 3}, "bits is 3, but must be 2, 4 or 8"),
+        (Int8, {"levels": "odd"}, "levels is 'odd', but must be one of even, tree"),
+        (Int8, {"exchange": "ring"}, "exchange is 'ring', but must be one of auto, gather, owners"),
+        (TwoBit, {"threshold": -1.0}, "threshold is -1.0, but must be a positive number"),
+        (AdaptiveBits, {"period": 0}, "period is 0, but must be at least 1"),
+    ],
+)
+def test_settings_that_would_do_nothing_are_refused(recipe, settings, text):
+    with pytest.raises(ConfigError, match=text):
+        recipe(**settings)
