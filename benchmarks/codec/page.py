@@ -31,7 +31,7 @@ def main() -> None:
 `python -m benchmarks.codec --json docs/results/codec.json` prints all of it again in a few minutes;
 `python -m benchmarks.codec.page` writes this page. On {machine["processor"]}, {machine["cores"]} cores, Python {machine["python"]},
 one thread, kernels `{figures["kernels"]}`. What is compared runs in the same rounds, forwards and backwards; *at least* is what the
-median of the rounds' ratios exceeds with 95 % confidence (sign test). Times were taken while others worked on the machine.
+median of the rounds' ratios exceeds with 95 % confidence (sign test).
 
 {lines}
 
