@@ -113,6 +113,19 @@ def test_ddp_under_torchrun():
 
 
 @pytest.mark.ranks
+def test_a_recipe_of_ones_own_is_short_and_trains():
+    path = ROOT / "examples" / "own_recipe.py"
+    assert len(path.read_text().splitlines()) < 60
+    output, shown = run([BIN / "sparse-ring-run", "-np", "2", sys.executable, str(path)])
+    hashes = hashes_in(output)
+    assert len(hashes) == 2
+    assert len(set(hashes)) == 1
+    # 5 % of two matrices in 16-bit values and Golomb positions.
+    ratio = float(re.search(r"message ratio +│ +([\d.]+)", shown)[1])
+    assert 20 < ratio < 30
+
+
+@pytest.mark.ranks
 @needs("accelerate")
 def test_ddp_with_accelerate():
     run_on_two("ddp_accelerate.py", "--epochs", "1")
