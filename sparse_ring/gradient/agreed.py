@@ -84,14 +84,8 @@ class AgreedGradient(GradientOperation):
         # The leader's positions, coded; an empty, flagged frame where its gradient is not finite.
         self._frame: Bytes | None = None
 
-    def prepare(self, link: Link) -> None:
-        """Accumulate, and where this rank leads select. An absent one waits until it is known whether another has one."""
-        if not self.absent:
-            began = time.perf_counter()
-            self._accumulate(link)
-            link.metrics.add_exchange(began)
-
-    def _accumulate(self, link: Link) -> None:
+    def take_in(self, link: Link) -> None:
+        """See :meth:`GradientOperation.take_in`."""
         if self._accumulated:
             return
         self._accumulated, at = True, now()
@@ -135,7 +129,7 @@ class AgreedGradient(GradientOperation):
         began, sent_before = time.perf_counter(), link.metrics.sent_bytes
         steps = [cast(AgreedGradient, agreed.operation) for agreed in batch]
         for step in steps:
-            step._accumulate(link)
+            step.take_in(link)
         at = now()
         positions = _positions(steps, link)
         own = [step._values(where, link) for step, where in zip(steps, positions, strict=True)]

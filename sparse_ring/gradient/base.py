@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sparse_ring.engine.link import Link
 from sparse_ring.engine.operation import Operation, Request
 from sparse_ring.error_feedback import ErrorFeedback
 from sparse_ring.exchange.exchanges import Exchanges
@@ -184,6 +186,17 @@ class GradientOperation(Operation):
             )
         self.request = request
         self.fusion = (self.KIND, shared.owner, shared.plan, step.average)
+
+    def prepare(self, link: Link) -> None:
+        """Take in the gradient. An absent one waits until it is known whether another rank has one."""
+        if not self.absent:
+            began, link.timeline.bucket = time.perf_counter(), self.request.name
+            self.take_in(link)
+            link.metrics.add_exchange(began)
+
+    @abstractmethod
+    def take_in(self, link: Link) -> None:
+        """Do what needs no other rank, once however often it is called; keeps what fails for ``run`` to tell."""
 
     @property
     def fusion_key(self) -> Hashable:

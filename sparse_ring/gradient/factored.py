@@ -113,14 +113,8 @@ class FactoredGradient(GradientOperation):
         self._failure: Exception | None = None
         self._left: Floats | None = None
 
-    def prepare(self, link: Link) -> None:
-        """Accumulate, and multiply with the factor. An absent one waits until it is known whether another rank has one."""
-        if not self.absent:
-            began = time.perf_counter()
-            self._multiply(link)
-            link.metrics.add_exchange(began)
-
-    def _multiply(self, link: Link) -> None:
+    def take_in(self, link: Link) -> None:
+        """See :meth:`GradientOperation.take_in`."""
         if self._left is not None:
             return
         at, parameter = now(), self.parameter
@@ -166,7 +160,7 @@ class FactoredGradient(GradientOperation):
         began, sent_before = time.perf_counter(), link.metrics.sent_bytes
         steps = [cast(FactoredGradient, agreed.operation) for agreed in batch]
         for step in steps:
-            step._multiply(link)
+            step.take_in(link)
         at = now()
         lefts = _added([step._left for step in steps], steps, link)
         rights = [step._right(left) for step, left in zip(steps, lefts, strict=True)]

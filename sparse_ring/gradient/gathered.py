@@ -45,12 +45,10 @@ class GatheredGradient(GradientOperation):
         self._failure: Exception | None = None
         self._attached_bytes = 0
 
-    def prepare(self, link: Link) -> None:
-        """Compress the gradient into a frame. An absent one waits until it is known whether another rank has one."""
-        if not self.absent and self._frame is None and not self.parameter.shares_unit:
-            began, link.timeline.bucket = time.perf_counter(), self.request.name
+    def take_in(self, link: Link) -> None:
+        """See :meth:`GradientOperation.take_in`; where ranks share a unit, all of it waits for that."""
+        if not self.parameter.shares_unit:
             self._compress(link)
-            link.metrics.add_exchange(began)
 
     def _begin(self) -> float:
         """Take in the gradient; return the unit that ranks agree on, 0 where this fails."""

@@ -124,14 +124,8 @@ class OwnedGradient(GradientOperation):
         self._nonfinite = False
         self._failure: Exception | None = None
 
-    def prepare(self, link: Link) -> None:
-        """Code the gradient's parts. An absent one waits until it is known whether another rank has one."""
-        if not self.absent:
-            began = time.perf_counter()
-            self._compress(link)
-            link.metrics.add_exchange(began)
-
-    def _compress(self, link: Link) -> None:
+    def take_in(self, link: Link) -> None:
+        """See :meth:`GradientOperation.take_in`."""
         if self._frames or self._failure is not None:
             return
         at = now()
@@ -179,7 +173,7 @@ class OwnedGradient(GradientOperation):
         began, sent_before = time.perf_counter(), link.metrics.sent_bytes
         steps = [cast(OwnedGradient, agreed.operation) for agreed in batch]
         for step in steps:
-            step._compress(link)
+            step.take_in(link)
         failure = next((step._failure for step in steps if step._failure is not None), None)
         at = now()
         mine = _to_owners(steps, link, failed=failure is not None)
