@@ -44,7 +44,10 @@ AdamW for the GPT.
   whole run. *Other*: share of the bytes after the warm-up that is neither indices nor values of compressed parameters.
 * *Steps* and *MB to target*: medians up to the first evaluation at the target, which is dense's mean end less
   {slack_accuracy:.0f} point of accuracy, or plus {slack_loss:.0f} % of the loss; of the seeds that reached it (how many is told
-  where not all did). *Step*: seconds a step over dense's, on this machine, without a slow link.
+  where not all did). *Step*: seconds a step over dense's, without a slow link; the machine had other work during some runs, so
+  only large differences mean something.
+
+Not all runs are done yet: an arm with fewer seeds than its neighbours, or none, waits for its turn.
 """
 
 
