@@ -74,7 +74,7 @@ def section(task: str, path: Path) -> str:
     plot(task, found, FOLDER / f"{task}.png")
     what = " ".join((kind.__doc__ or "").split())
     return (
-        f"## {task}\n\n{what} {kind.steps} steps of {kind.batch} examples, warm-up over {kind.warmup_steps} steps.\n\n"
+        f"## {task}\n\n{what}\n{kind.steps} steps of {kind.batch} examples, warm-up over {kind.warmup_steps} steps.\n\n"
         f"![{task}](convergence/{task}.png)\n\n{table(*cells(kind.metric, found))}\n\n{verdict(kind.metric, found)}\n"
     )
 
