@@ -9,7 +9,8 @@ import json
 import statistics
 from typing import Any
 
-from benchmarks.first_path_page import RESULTS, table
+from benchmarks.first_path_page import RESULTS
+from benchmarks.measure import markdown_table
 
 
 def bits(figures: dict[str, Any]) -> str:
@@ -27,7 +28,7 @@ def bits(figures: dict[str, Any]) -> str:
         for row in figures["rows"]
     ]
     above = ["golomb above", "elias_fano, bits above", "bitpack, bits above"]
-    return table(["density", "log2 C(n,k) / k", *codes, *above], rows)
+    return markdown_table(["density", "log2 C(n,k) / k", *codes, *above], rows)
 
 
 def choice(figures: dict[str, Any]) -> str:
@@ -36,14 +37,14 @@ def choice(figures: dict[str, Any]) -> str:
         [row["shape"], *(f"{value:.3f}" for value in row["bits"].values()), f"{row['auto_excess']:+.2%}"]
         for row in figures["choice"]
     ]
-    return table(["support", *figures["choice"][0]["bits"], "auto above the best"], rows)
+    return markdown_table(["support", *figures["choice"][0]["bits"], "auto above the best"], rows)
 
 
 def errors(figures: dict[str, Any]) -> str:
     """What value codes lose."""
     samples = figures["errors"]
     rows = [[code, *(f"{samples[name][code]:.1e}" for name in samples)] for code in next(iter(samples.values()))]
-    return table(["values", *samples], rows)
+    return markdown_table(["values", *samples], rows)
 
 
 def gains(figures: dict[str, Any]) -> str:
@@ -56,7 +57,7 @@ def gains(figures: dict[str, Any]) -> str:
         ]
         for bits in (2, 3, 4, 8)
     ]
-    return table(["times what our levels lose", *samples], rows)
+    return markdown_table(["times what our levels lose", *samples], rows)
 
 
 def times(figures: dict[str, Any]) -> str:
@@ -67,7 +68,7 @@ def times(figures: dict[str, Any]) -> str:
         [code, *(f"{figures[density][code][name]:.2f}" for density in densities for name in implementations)]
         for code in figures[densities[0]]
     ]
-    return table(["code", *(f"{name}, {density}" for density in densities for name in implementations)], rows)
+    return markdown_table(["code", *(f"{name}, {density}" for density in densities for name in implementations)], rows)
 
 
 def whole(errors: dict[str, Any], speeds: dict[str, Any]) -> str:
@@ -82,7 +83,7 @@ def whole(errors: dict[str, Any], speeds: dict[str, Any]) -> str:
         for code in next(iter(errors.values()))
     ]
     ways = [f"{way}, {name}" for way in ("encode", "decode") for name in implementations]
-    return table(["code", *errors, *ways], rows)
+    return markdown_table(["code", *errors, *ways], rows)
 
 
 def training(figures: dict[str, Any]) -> str:
@@ -96,7 +97,7 @@ def training(figures: dict[str, Any]) -> str:
         ]
         for name, run in figures.items()
     ]
-    return table(["values", "test accuracy, %", "worst seed, %", "message ratio"], rows)
+    return markdown_table(["values", "test accuracy, %", "worst seed, %", "message ratio"], rows)
 
 
 def fuzzing(figures: dict[str, Any]) -> str:
@@ -112,7 +113,7 @@ def step(figures: dict[str, Any]) -> str:
     """The fused pass."""
     seconds = figures["seconds"]
     rows = [[name, f"{1e3 * time:.1f}", f"{1e9 * time / figures['elements']:.2f}"] for name, time in seconds.items()]
-    return table(["implementation", "ms", "ns an element"], rows)
+    return markdown_table(["implementation", "ms", "ns an element"], rows)
 
 
 def main() -> None:

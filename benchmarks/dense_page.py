@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from statistics import median
 
-from benchmarks.measure import lower_bound
-from benchmarks.slow_link.page import table
+from benchmarks.dense import table
+from benchmarks.measure import markdown_table
 
 INTRODUCTION = """\
 # Dense allreduce beside torch's gloo
@@ -42,14 +41,7 @@ def main() -> None:
     machine = record["machine"]
     print(INTRODUCTION.format(processor=machine["processor"], cores=machine["cores"]))
     for title, entry in record["dense"].items():
-        lines = []
-        for size, row in entry["rows"].items():
-            ratios = [gloo / ours for ours, gloo in zip(row["ours"], row["gloo"], strict=True)]
-            times = [f"{1e6 * median(row[who]):.0f}" for who in ("ours", "gloo")]
-            ratio = [f"{median(ratios):.2f}", f"> {lower_bound(ratios):.2f}"]
-            lines.append([f"{int(size):,}", *times, *ratio, f"{row['load']:.1f}"])
-        header = ["bytes", "ours us", "gloo us", "gloo / ours", "95 % bound", "load"]
-        print(f"## {title}\n\n{table(header, lines)}\n")
+        print(f"## {title}\n\n{markdown_table(*table(entry['rows']))}\n")
 
 
 if __name__ == "__main__":

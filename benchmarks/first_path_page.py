@@ -7,17 +7,12 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.measure import markdown_table
+
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table, first column left, the others right."""
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def digits(runs: dict[str, Any]) -> str:
@@ -32,7 +27,7 @@ def digits(runs: dict[str, Any]) -> str:
         ]
         for name, run in runs.items()
     ]
-    return table(["recipe", "test accuracy, %", "worst seed, %", "message ratio", "seconds a run"], rows)
+    return markdown_table(["recipe", "test accuracy, %", "worst seed, %", "message ratio", "seconds a run"], rows)
 
 
 def step(figures: dict[str, Any]) -> str:
@@ -42,7 +37,7 @@ def step(figures: dict[str, Any]) -> str:
         [name, f"{1e3 * time:.1f}", f"{1e9 * time / figures['elements']:.2f}", f"{time / seconds['sparse_ring']:.2f}"]
         for name, time in seconds.items()
     ]
-    return table(["implementation", "ms", "ns an element", "times ours"], rows)
+    return markdown_table(["implementation", "ms", "ns an element", "times ours"], rows)
 
 
 def codes(figures: dict[str, Any]) -> str:
@@ -51,7 +46,7 @@ def codes(figures: dict[str, Any]) -> str:
     rows = [
         [code, *(f"{figures[density][code]['avx2']:.2f}" for density in densities)] for code in figures[densities[0]]
     ]
-    return table(["code (AVX2)", *(f"ns a kept element at {density}" for density in densities)], rows)
+    return markdown_table(["code (AVX2)", *(f"ns a kept element at {density}" for density in densities)], rows)
 
 
 def golomb(figures: dict[str, Any]) -> str:
@@ -67,13 +62,13 @@ def golomb(figures: dict[str, Any]) -> str:
         ]
         for row in figures["rows"]
     ]
-    return table(["density", "log2 C(n,k) / k", "golomb", "above", "bitpack", "above"], rows)
+    return markdown_table(["density", "log2 C(n,k) / k", "golomb", "above", "bitpack", "above"], rows)
 
 
 def idle(figures: dict[str, Any]) -> str:
     """What a rank's process uses of a core."""
     rows = [[name.replace("_", " "), f"{share:.2%}"] for name, share in figures["cpu_share"].items()]
-    return table([f"over {figures['seconds']:.0f} s", "of a core"], rows)
+    return markdown_table([f"over {figures['seconds']:.0f} s", "of a core"], rows)
 
 
 def main() -> None:

@@ -81,6 +81,12 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
         print("  ".join([row[0].ljust(widths[0]), *cells[1:]]))
 
 
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown, first column left, the others right."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
 def processor() -> str:
     """Name of this machine's processor, where the system tells it."""
     information = Path("/proc/cpuinfo")

@@ -18,7 +18,8 @@ from benchmarks.codec.figures import (
     time_rows,
     verdicts,
 )
-from benchmarks.first_path_page import RESULTS, table
+from benchmarks.first_path_page import RESULTS
+from benchmarks.measure import markdown_table
 
 
 def main() -> None:
@@ -40,18 +41,18 @@ median of the rounds' ratios exceeds with 95 % confidence (sign test).
 16 Mi elements. *Stream*: NumPy or torch, whichever is faster, reads and writes the same bytes and does little else: 20 an element
 with velocity (gradient, velocity, residual read; velocity, residual written), 12 without.
 
-{table(*pass_rows(figures))}
+{markdown_table(*pass_rows(figures))}
 
 The whole selector over 100 steps of a real residual, the first of which knows nothing: the 4096 × 4096 matrix of a network that
 learns the digits with GradSA's momentum. A *miss* looks for the border among all elements, in two more passes. *Of the stream*
 compares the sums of all steps, misses included; the next column does so for the processor time of the thread, which other work
 on the machine disturbs less. Misses come at the start, while the border moves by a half or more a step.
 
-{table(*selector_rows(figures))}
+{markdown_table(*selector_rows(figures))}
 
 ## Nanoseconds a kept element
 
-{table(*time_rows(figures))}
+{markdown_table(*time_rows(figures))}
 
 ## Bits of an index
 
@@ -59,17 +60,17 @@ Payloads only; a frame's header adds 24 bytes. *Limit* is log2 C(n, k) / k, the 
 frame by itself. Real supports are those that one of two ranks sends in four steps after the warm-up while the examples train with
 GradSA (`benchmarks/codec/supports.npz`; `python -m benchmarks.codec --capture` makes it again).
 
-{table(*bit_rows(figures))}
+{markdown_table(*bit_rows(figures))}
 
 Real supports are not spread evenly: they crowd in the rows of live units and used bytes. The interpolative code follows that by
 itself, having no parameters; where supports are spread evenly it takes 2 to 5 % more than the limit, and `auto` takes golomb.
 What is left: a code that told how many indices each row, or each column, has, and then which, would take (not rounded to bits)
 
-{table(*structure_rows(figures))}
+{markdown_table(*structure_rows(figures))}
 
 By parameter:
 
-{table(*parameter_rows(figures))}
+{markdown_table(*parameter_rows(figures))}
 
 ## A whole step beside others
 
@@ -77,11 +78,11 @@ By parameter:
 float16, residual. torch: `mul_`, `add_`, `abs`, `topk`, gather, `index_fill_`, raw float32 and int32 in one buffer; NumPy likewise
 with `argpartition`.
 
-{table(*peer_rows(figures))}
+{markdown_table(*peer_rows(figures))}
 
 The largest 1 % of normal values, sorted by position; general compressors work on the raw pairs.{skipped}
 
-{table(*compressor_rows(figures))}
+{markdown_table(*compressor_rows(figures))}
 """
     (RESULTS / "codec.md").write_text(page)
 

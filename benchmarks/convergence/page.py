@@ -14,7 +14,7 @@ from benchmarks.convergence.__main__ import FOLDER
 from benchmarks.convergence.arms import PAIRED_SEEDS
 from benchmarks.convergence.figures import MARGINS, SLACK, Row, load, non_inferior, rows
 from benchmarks.convergence.tasks import TASKS
-from benchmarks.slow_link.page import table
+from benchmarks.measure import markdown_table
 
 PAGE = Path("docs/results/convergence.md")
 # Few enough to be told apart in a plot.
@@ -75,7 +75,7 @@ def section(task: str, path: Path) -> str:
     what = " ".join((kind.__doc__ or "").split())
     return (
         f"## {task}\n\n{what}\n{kind.steps} steps of {kind.batch} examples, warm-up over {kind.warmup_steps} steps.\n\n"
-        f"![{task}](convergence/{task}.png)\n\n{table(*cells(kind.metric, found))}\n\n{verdict(kind.metric, found)}\n"
+        f"![{task}](convergence/{task}.png)\n\n{markdown_table(*cells(kind.metric, found))}\n\n{verdict(kind.metric, found)}\n"
     )
 
 

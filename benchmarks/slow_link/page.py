@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
 
+from benchmarks.measure import markdown_table
 from benchmarks.slow_link.figures import rows, verdicts
 
 INTRODUCTION = """\
@@ -58,12 +58,6 @@ engine, which were not measured.
 """
 
 
-def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown, numbers to the right."""
-    rule = ["---", *["---:"] * (len(header) - 1)]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *lines])
-
-
 def accuracy(figures: dict[str, Any]) -> str:
     """Return the section on how soon an accuracy is reached."""
     lines = []
@@ -89,7 +83,7 @@ def accuracy(figures: dict[str, Any]) -> str:
         "docs/results/slow-link.json`, 32 images a rank and step.\nEach arm's learning rate is the best of three, on a seed "
         "of its own, without a link; then the clock runs from the first step on.\nSteps by seed; two evaluations in a row "
         "must reach it. While the last seed ran, the machine had other work, for all arms alike.\n\n"
-        + table(["arm", "learning rate", "steps", "median seconds"], lines)
+        + markdown_table(["arm", "learning rate", "steps", "median seconds"], lines)
         + f"\n\n{sooner}\n\n{final(figures['final'])}"
     )
 
@@ -122,7 +116,7 @@ def main() -> None:
     each = steps["steps"] // len(steps["seconds"])
     print(INTRODUCTION.format(processor=machine["processor"], cores=machine["cores"], steps=each))
     for title, entry in record["slow_link"].items():
-        print(f"## {title}\n\n{table(*rows(entry['arms']))}\n")
+        print(f"## {title}\n\n{markdown_table(*rows(entry['arms']))}\n")
         print("\n".join(f"* {line}" for line in verdicts(entry["arms"])) + "\n")
     if "accuracy" in record:
         print(accuracy(record["accuracy"]))
