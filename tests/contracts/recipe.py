@@ -109,8 +109,8 @@ def check_kernels(recipe: Recipe, seed: int) -> None:
         assert found == expected, f"{name} differs from the NumPy twin"
 
 
-def check_conservation(recipe: Recipe, size: int, seed: int, average: bool, momentum: float = 0.0) -> None:
-    """Over all ranks: inputs so far = applied so far + what waits, for each element."""
+def check_conservation(recipe: Recipe, size: int, seed: int, average: bool) -> None:
+    """Over all ranks, without momentum, which would add to what came in: inputs = applied + what waits, for each element."""
     steps = 5
 
     def job(session: Session) -> tuple[list[NDArray[np.float64]], list[NDArray[np.float32] | None]]:
@@ -118,7 +118,7 @@ def check_conservation(recipe: Recipe, size: int, seed: int, average: bool, mome
         applied = [np.zeros(int(np.prod(shape))) for shape in SHAPES]
         for step in range(steps):
             gradients = gradients_of(seed, session.rank, step)
-            settings = OptimizerStep(step, momentum, False, 0.1, average)
+            settings = OptimizerStep(step, 0.0, False, 0.1, average)
             for total, array in zip(applied, step_of(session, parameters, gradients, settings), strict=True):
                 if array is not None:
                     total += array.astype(np.float64) * (session.size if average else 1)
